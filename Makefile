@@ -1,0 +1,33 @@
+# `make demo` and `make test` are all the set-up there is: each builds .venv from requirements.txt,
+# which pins every package by version and hash. PYTHON chooses the interpreter, 3.11 or newer.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+
+.PHONY: demo test lint lock clean
+
+demo: $(VENV)/ready
+	$(BIN)/python examples/demo.py
+
+test: lint
+	$(BIN)/python -m pytest --numprocesses=auto
+
+lint: $(VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+$(VENV)/ready: requirements.txt pyproject.toml
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+# Choose the newest versions that pyproject.toml allows, for every Python it allows.
+lock:
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+		--no-emit-index-url --group test --group build --all-extras pyproject.toml --output-file requirements.txt
+
+clean:
+	rm -rf $(VENV)

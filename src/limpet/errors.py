@@ -1,0 +1,85 @@
+"""Every way limpet refuses, and the checks that the argument checks share.
+
+A message names the argument, the value that was given, what was expected and what to do.
+"""
+
+import math
+import operator
+
+
+class LimpetError(Exception):
+    """Whatever limpet refuses to do."""
+
+
+class InputError(LimpetError, ValueError):
+    """An argument that cannot be used: which one, its value, what was expected."""
+
+
+class StartError(LimpetError):
+    """No point on the surface was found: how close the search came, where, and what to check."""
+
+
+class StuckError(LimpetError):
+    """Chains stopped making draws.
+
+    Attributes
+    ----------
+    draws : xarray.DataTree or None
+        The chains that had finished, if there were any.
+    """
+
+    def __init__(self, message, draws=None):
+        super().__init__(message)
+        self.draws = draws
+
+
+class LimpetWarning(UserWarning):
+    """Something a user should act on; the draws are returned all the same."""
+
+
+class PrecisionWarning(LimpetWarning):
+    """Single precision where double is needed."""
+
+
+def positive(name, value):
+    """A finite number above zero, as a float."""
+    number = _number(name, value)
+    if not (math.isfinite(number) and number > 0):
+        raise InputError(f"{name}={value!r}: expected a finite number above zero.")
+    return number
+
+
+def probability(name, value):
+    """A number above zero and at most one, as a float."""
+    number = _number(name, value)
+    if not 0 < number <= 1:
+        raise InputError(f"{name}={value!r}: expected a probability, above 0 and at most 1.")
+    return number
+
+
+def whole(name, value, least):
+    """A whole number no smaller than `least`, as an int."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise InputError(
+            f"{name}={value!r}: expected a whole number, not {_kind(value)}."
+        ) from None
+    if number < least:
+        raise InputError(f"{name}={value!r}: expected a whole number, {least} or more.")
+    return number
+
+
+def _number(name, value):
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{name}={value!r}: expected a number, not {_kind(value)}.") from None
+
+
+def _kind(value):
+    return f"a {type(value).__name__}"

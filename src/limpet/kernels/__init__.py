@@ -1,0 +1,18 @@
+"""The samplers, one file each."""
+
+from limpet.kernels.base import Info, Kernel, Move, Noise, Outcome, State
+from limpet.kernels.random_walk import RandomWalk
+from limpet.kernels.sas import SAS
+from limpet.kernels.surface import SurfaceSampler
+
+__all__ = [
+    "SAS",
+    "Info",
+    "Kernel",
+    "Move",
+    "Noise",
+    "Outcome",
+    "RandomWalk",
+    "State",
+    "SurfaceSampler",
+]

@@ -1,0 +1,262 @@
+"""What every sampler has in common: one chain, one step, and the verdict on a proposal.
+
+A new sampler is one file: a frozen dataclass of numbers with `init` and `move`.
+"""
+
+import abc
+import dataclasses
+import enum
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from limpet import errors
+from limpet.layout import Layout
+from limpet.linalg import Normals, Square, Values, Vector, factor, half_log_det
+from limpet.projection import Landing, project
+from limpet.target import Target
+
+
+class Move(enum.IntEnum):
+    """The paper's four moves (section 2.1); what each chain does at each step is one of them."""
+
+    HARD = 0
+    OFF = 1
+    ON = 2
+    SOFT = 3
+
+
+class Outcome(enum.IntEnum):
+    """What became of a proposal; every proposal ends as exactly one of these."""
+
+    ACCEPTED = 0
+    FORWARD = 1  # the projection did not reach the surface
+    REVERSE = 2  # the way back does not lead to where it came from
+    WALL = 3  # outside the walls
+    METROPOLIS = 4  # the coin said no
+    NOT_FINITE = 5  # q, its gradient or the log density was NaN or infinite
+
+
+class Noise(NamedTuple):
+    """The random numbers of one step of one chain."""
+
+    z: Vector  # n standard normals
+    choice: Float[Array, ""]  # uniform on (0, 1): which move
+    log_u: Float[Array, ""]  # log of a uniform: accepted or not
+
+
+class State(NamedTuple):
+    """Where a chain is, and what was computed there.
+
+    Off the surface `factor` is left over from the last point on it, and not used. A sampler that
+    never projects has no columns of normals.
+    """
+
+    x: Any
+    on: Bool[Array, ""]
+    values: Values
+    normals: Normals
+    factor: Square
+    log_density: Float[Array, ""]
+
+
+class Info(NamedTuple):
+    """What one step did."""
+
+    move: Int[Array, ""]
+    outcome: Int[Array, ""]
+    acceptance: Float[Array, ""]
+
+
+class Kernel(abc.ABC):
+    """A sampler: numbers, a first state, and a step for one chain.
+
+    Numbers are data to JAX, so that tuning them compiles nothing anew; fields named in `static`
+    (whole numbers, words) are part of the program.
+    """
+
+    static: ClassVar[tuple[str, ...]] = ()
+    moves: ClassVar[tuple[Move, ...]]
+
+    def __init_subclass__(cls):
+        def flatten(kernel):
+            fields = {f.name: getattr(kernel, f.name) for f in dataclasses.fields(kernel)}
+            program = tuple((name, fields.pop(name)) for name in cls.static)
+            return tuple(fields.values()), (tuple(fields), program)
+
+        def unflatten(program, numbers):
+            kernel = object.__new__(cls)
+            for name, value in (*zip(program[0], numbers, strict=True), *program[1]):
+                object.__setattr__(kernel, name, value)
+            return kernel
+
+        jax.tree_util.register_pytree_node(cls, flatten, unflatten)
+
+    @abc.abstractmethod
+    def share_kept(self) -> float:
+        """The share of steps that end in a draw, about."""
+
+    @abc.abstractmethod
+    def is_draw(self, state: State) -> Bool[Array, ""]:
+        """Whether this state is one of the draws that the sampler is run for."""
+
+    def parameters(self, target: Target) -> dict:
+        """The numbers it runs with on this target, defaults filled in."""
+        return dataclasses.asdict(self) | {
+            name: np.asarray(value).tolist() for name, value in self.defaults(target).items()
+        }
+
+    @abc.abstractmethod
+    def defaults(self, target: Target) -> dict:
+        """The step sizes that depend on the target, as they are used."""
+
+    @abc.abstractmethod
+    def start(self, target: Target, x: Vector) -> State:
+        """The first state, at a vector x on the surface."""
+
+    @abc.abstractmethod
+    def move(self, target: Target, noise: Noise, state: State) -> tuple[State, Info]:
+        """One step of one chain, given its random numbers; `state.x` is a vector."""
+
+    def init(self, target: Target, x) -> State:
+        """The first state of one chain, at a point on the surface.
+
+        Parameters
+        ----------
+        target : Target
+            What to sample.
+        x : vector or pytree
+            A point on the surface, such as `limpet.find_start` gives.
+
+        Returns
+        -------
+        State
+            Fit for `step`, `jax.vmap` and `jax.lax.scan`.
+        """
+        layout = Layout.of(x)
+        flat, vector = target.on_vectors(layout), layout.vector(x)
+        flat.check(vector)
+        return self.start(flat, vector)._replace(x=layout.point(vector))
+
+    def step(self, target: Target, key: PRNGKeyArray, state: State) -> tuple[State, Info]:
+        """One step of one chain: a pure function, fit for `jax.jit`, `vmap` and `lax.scan`.
+
+        Parameters
+        ----------
+        target : Target
+            What to sample.
+        key : jax.random.key
+            The source of this step's random numbers.
+        state : State
+            From `init` or the last step.
+
+        Returns
+        -------
+        state, info
+            The next state, and what was done: move, outcome, acceptance probability.
+        """
+        layout = Layout.of(state.x)
+        noise = draw_noise(key, layout.size)
+        flat = state._replace(x=layout.vector(state.x))
+        new, info = self.move(target.on_vectors(layout), noise, flat)
+        return new._replace(x=layout.point(new.x)), info
+
+
+def draw_noise(key: PRNGKeyArray, n: int) -> Noise:
+    """The random numbers of one step of one chain."""
+    return noise_of(uniforms(key, (n + 2,)))
+
+
+def uniforms(key: PRNGKeyArray, shape) -> Array:
+    """Uniform on (-1, 1)."""
+    return jax.random.uniform(key, shape, minval=np.nextafter(-1.0, 0.0), maxval=1.0)
+
+
+def noise_of(u: Float[Array, "n+2 ..."]) -> Noise:
+    """The noise made of n + 2 uniforms on (-1, 1)."""
+    return Noise(
+        z=np.sqrt(2) * jax.lax.erf_inv(u[:-2]),
+        choice=(1 + u[-2]) / 2,
+        log_u=jnp.log((1 + u[-1]) / 2),
+    )
+
+
+def project_from(kernel, target, point, start, *, active) -> Landing:
+    """Project `start` along the normals of `point`, to the tolerance that `point` sets.
+
+    The tolerance is relative: it means the same when q or x is counted in other units.
+    """
+    scale = jnp.linalg.norm(point.normals, axis=0) * _length(kernel, point.x)
+    tolerance = kernel.tolerance * scale
+    return project(target, start, point.normals, tolerance, kernel.newton_cap, active)
+
+
+def came_back(kernel, landing: Landing, x: Vector):
+    """The reverse check: whether a projection landed at x."""
+    miss = jnp.linalg.norm(landing.x - x)
+    return landing.landed & (miss <= kernel.reverse_tolerance * _length(kernel, x))
+
+
+def _length(kernel, x):
+    # sigma_hrd keeps the tolerance from vanishing where the surface passes the origin
+    return jnp.linalg.norm(x) + kernel.sigma_hrd
+
+
+def judge(noise, log_ratio, *, known, inside, finite, landed, returned):
+    """The outcome of a proposal and its acceptance probability; the first cause counts.
+
+    `known`: whether there is a point to hold against the walls. The other flags say whether it is
+    inside them, whether q was finite all the way, and whether the projections succeeded.
+    """
+    causes = [
+        (known & ~inside, Outcome.WALL),
+        (~finite, Outcome.NOT_FINITE),
+        (~landed, Outcome.FORWARD),
+        (~returned, Outcome.REVERSE),
+        (jnp.isnan(log_ratio) | (log_ratio == jnp.inf), Outcome.NOT_FINITE),
+    ]
+    possible = ~jnp.any(jnp.stack([failed for failed, _ in causes]), axis=0)
+    causes.append((~(noise.log_u < log_ratio), Outcome.METROPOLIS))
+    outcome = jnp.select(
+        [failed for failed, _ in causes], [cause for _, cause in causes], Outcome.ACCEPTED
+    )
+    return outcome, jnp.where(possible, jnp.exp(jnp.minimum(0.0, log_ratio)), 0.0)
+
+
+def on_surface(target: Target, x: Vector) -> State:
+    """The state of a chain at a point of the surface."""
+    values, normals = target.values_and_normals(x)
+    on = jnp.bool_(True)
+    return State(x, on, values, normals, factor(normals), target.log_density_at(x))
+
+
+def hard_log_ratio(state: State, proposal: State, slide, back, sigma, gradient_factor=1.0):
+    """Log of the Hard move's acceptance ratio: (2.2) with (2.6), whose Jacobians cancel.
+
+    The density on the surface is exp(l) det(K)^(-1/2), or exp(l) where gradient_factor is 0.
+    """
+    change = proposal.log_density - state.log_density
+    change -= gradient_factor * (half_log_det(proposal.factor) - half_log_det(state.factor))
+    return change + (jnp.sum(slide**2) - jnp.sum(back**2)) / (2 * sigma**2)
+
+
+def soft_log_ratio(state: State, proposal: State):
+    """Log of the Soft move's acceptance ratio: (2.2) with a symmetric proposal."""
+    change = proposal.log_density - state.log_density
+    return change - (jnp.sum(proposal.values**2) - jnp.sum(state.values**2)) / 2
+
+
+def chosen(flag, yes, no):
+    """`yes` where flag holds, else `no`, for whole states."""
+    return jax.tree.map(lambda a, b: jnp.where(flag, a, b), yes, no)
+
+
+def checked_scales(kernel, *names):
+    """Refuse step sizes that are not positive numbers; None stands for the default."""
+    for name in names:
+        value = getattr(kernel, name)
+        if value is not None:
+            object.__setattr__(kernel, name, errors.positive(name, value))

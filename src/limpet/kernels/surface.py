@@ -1,0 +1,102 @@
+"""The surface sampler of Zappa, Holmes-Cerfon and Goodman (ZHG): Hard moves only."""
+
+import dataclasses
+
+import jax.numpy as jnp
+
+from limpet import errors
+from limpet.kernels.base import (
+    Info,
+    Kernel,
+    Move,
+    Outcome,
+    State,
+    came_back,
+    checked_scales,
+    chosen,
+    hard_log_ratio,
+    judge,
+    on_surface,
+    project_from,
+)
+from limpet.linalg import factor, tangent
+
+MEASURES = {"soft": 1.0, "hausdorff": 0.0}
+
+
+@dataclasses.dataclass(frozen=True)
+class SurfaceSampler(Kernel):
+    """Sample on the surface itself, by slides along it.
+
+    Parameters
+    ----------
+    measure : {"soft", "hausdorff"}
+        "soft": pi_s, with density exp(l) det(K)^(-1/2), the limit of pi_eps as eps falls.
+        "hausdorff": density exp(l) per unit of the surface's area.
+    sigma_hrd : float
+        Size of the slides.
+    newton_cap, tolerance, reverse_tolerance
+        As in `limpet.SAS`.
+
+    Examples
+    --------
+    >>> import limpet
+    >>> limpet.SurfaceSampler(measure="hausdorff").measure
+    'hausdorff'
+    """
+
+    measure: str = "soft"
+    sigma_hrd: float = 1.0
+    newton_cap: int = 8
+    tolerance: float = 1e-12
+    reverse_tolerance: float = 1e-8
+
+    static = ("measure", "newton_cap")
+    moves = (Move.HARD,)
+
+    def __post_init__(self):
+        if self.measure not in MEASURES:
+            raise errors.InputError(
+                f"measure={self.measure!r}: expected one of {', '.join(map(repr, MEASURES))}."
+            )
+        checked_scales(self, "sigma_hrd", "tolerance", "reverse_tolerance")
+        errors.whole("newton_cap", self.newton_cap, 1)
+
+    def share_kept(self):
+        """Every step is a draw."""
+        return 1.0
+
+    def is_draw(self, state):
+        """Every state is a draw."""
+        return state.on
+
+    def defaults(self, target):
+        """None."""
+        return {}
+
+    def start(self, target, x):
+        """At x."""
+        return on_surface(target, x)
+
+    def move(self, target, noise, state):
+        """One Hard move: slide, project, and make sure that the way back leads back."""
+        x = state.x
+        slide = self.sigma_hrd * tangent(state.normals, state.factor, noise.z)
+        first = project_from(self, target, state, x + slide, active=True)
+        L = factor(first.normals)
+        back = tangent(first.normals, L, x - first.x)
+        second = project_from(self, target, first, first.x + back, active=first.landed)
+
+        log_density = target.log_density_at(first.x)
+        proposal = State(first.x, state.on, first.values, first.normals, L, log_density)
+        outcome, acceptance = judge(
+            noise,
+            hard_log_ratio(state, proposal, slide, back, self.sigma_hrd, MEASURES[self.measure]),
+            known=first.landed,
+            inside=target.contains(first.x),
+            finite=first.finite & (second.finite | ~first.landed),
+            landed=first.landed,
+            returned=came_back(self, second, x),
+        )
+        new = chosen(outcome == Outcome.ACCEPTED, proposal, state)
+        return new, Info(jnp.asarray(Move.HARD), outcome, acceptance)

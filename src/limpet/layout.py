@@ -1,0 +1,129 @@
+"""Points as users write them (a vector, or any pytree of arrays) and as limpet computes with them.
+
+Everything below the public functions sees vectors of doubles; a `Layout` goes back and forth.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from limpet.errors import InputError
+
+
+class Layout(NamedTuple):
+    """The shape of one point: what a vector of its numbers must be cut into."""
+
+    tree: Any
+    shapes: tuple[tuple[int, ...], ...]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, point):
+        """The layout of one point; `x` is the name of a plain vector."""
+        leaves, tree = jax.tree_util.tree_flatten_with_path(point)
+        shapes = tuple(np.shape(leaf) for _, leaf in leaves)
+        names = tuple(
+            jax.tree_util.keystr(path, simple=True, separator="_") or "x" for path, _ in leaves
+        )
+        return cls(tree, shapes, names)
+
+    def __str__(self):
+        pairs = zip(self.names, self.shapes, strict=True)
+        return ", ".join(f"{name}: {shape}" for name, shape in pairs)
+
+    @property
+    def size(self):
+        """How many numbers a point has."""
+        return sum(math.prod(shape) for shape in self.shapes)
+
+    @property
+    def is_vector(self):
+        """Whether a point is already the vector of its numbers."""
+        return jax.tree_util.treedef_is_leaf(self.tree) and len(self.shapes[0]) == 1
+
+    def vector(self, point):
+        """All numbers of a point in one vector."""
+        return jnp.concatenate([jnp.ravel(jnp.asarray(a, float)) for a in jax.tree.leaves(point)])
+
+    def point(self, vector):
+        """The point that a vector stands for."""
+        return jax.tree.unflatten(self.tree, self.pieces(vector))
+
+    def pieces(self, vectors):
+        """The arrays of a point, cut out of the last axis of `vectors`."""
+        cuts = np.cumsum([math.prod(shape) for shape in self.shapes])[:-1]
+        parts = (jnp if isinstance(vectors, jax.Array) else np).split(vectors, cuts, axis=-1)
+        return [
+            part.reshape(part.shape[:-1] + shape)
+            for part, shape in zip(parts, self.shapes, strict=True)
+        ]
+
+
+def read_points(name, given):
+    """One point or a batch of points as `(layout, vectors)`, with one row a point.
+
+    A vector or a pytree is one point; a two-dimensional array, or a list of points, is a batch.
+    """
+    if _is_tree(given):
+        layout, vectors = _read_trees(name, [given])
+    elif isinstance(given, list) and len(given) and _is_tree(given[0]):
+        layout, vectors = _read_trees(name, given)
+    else:
+        array = _doubles(name, given)
+        if array.ndim not in (1, 2):
+            raise InputError(
+                f"{name} has shape {array.shape}: expected one vector, shape (n,), or a batch of"
+                " vectors, shape (points, n). A point that is itself a matrix goes into a dict,"
+                f' {name}={{"positions": matrix}}.'
+            )
+        vectors = np.atleast_2d(array)
+        layout = Layout.of(vectors[0]) if len(vectors) else None
+    if not vectors.size:
+        raise InputError(f"{name}={given!r} is empty: expected at least one point.")
+    if not np.isfinite(vectors).all():
+        row, column = np.argwhere(~np.isfinite(vectors))[0]
+        raise InputError(
+            f"{name} is not finite: number {column} of point {row} is {vectors[row, column]}."
+        )
+    return layout, vectors
+
+
+def _is_tree(given):
+    leaf = jax.tree_util.treedef_is_leaf(jax.tree.structure(given))
+    return not leaf and not isinstance(given, list) and not _is_numbers(given)
+
+
+def _is_numbers(given):
+    """Whether this is a list or tuple of numbers, which stands for an array."""
+    return type(given) in (list, tuple) and all(np.ndim(a) == 0 for a in jax.tree.leaves(given))
+
+
+def _read_trees(name, points):
+    points = [
+        jax.tree.map(lambda leaf: _doubles(name, leaf), point, is_leaf=_is_numbers)
+        for point in points
+    ]
+    layout = Layout.of(points[0])
+    for k, point in enumerate(points):
+        if Layout.of(point) != layout:
+            raise InputError(
+                f"{name}: point {k} has {Layout.of(point)}, point 0 has"
+                f" {layout}: expected the same names and shapes in every point."
+            )
+    return layout, np.stack([np.asarray(layout.vector(point)) for point in points])
+
+
+def _doubles(name, given):
+    try:
+        array = np.asarray(given)
+        if array.dtype.kind not in "iuf":
+            raise TypeError
+        return array.astype(float)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{name}={given!r}: expected real numbers, as a vector, a batch of vectors of one"
+            " length, or a pytree (dict) of arrays."
+        ) from None

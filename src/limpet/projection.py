@@ -1,0 +1,59 @@
+"""Back to the surface: Newton's method along frozen normals, equation (2.4) of the paper."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+from limpet import linalg
+from limpet.linalg import Normals, Values, Vector
+from limpet.target import Target
+
+
+class Landing(NamedTuple):
+    """Where a projection ended, and all that was computed there."""
+
+    x: Vector
+    values: Values
+    normals: Normals
+    landed: Bool[Array, ""]
+    finite: Bool[Array, ""]
+
+
+def project(
+    target: Target,
+    start: Vector,
+    normals: Normals,
+    tolerance: Values,
+    cap: int,
+    active: Bool[Array, ""],
+) -> Landing:
+    """The point `start + normals a` with |q| <= tolerance, found in at most `cap` Newton updates.
+
+    Reverse checks rely on this being a function of its arguments alone. A chain that is not
+    `active` makes no updates, so that it does not keep the others of its batch waiting.
+    """
+
+    def going(carry):
+        updates, x, values, _ = carry
+        off = jnp.any(jnp.abs(values) > tolerance)
+        return active & off & (updates < cap) & jnp.all(jnp.isfinite(x))
+
+    def update(carry):
+        updates, x, values, gradients = carry
+        a = linalg.solve(linalg.inner(gradients, normals), values)
+        x = x - linalg.along(normals, a)
+        return updates + 1, x, *target.values_and_normals(x)
+
+    first = (0, start, *target.values_and_normals(start))
+    _, x, values, gradients = jax.lax.while_loop(going, update, first)
+    sound = jnp.all(jnp.isfinite(values)) & jnp.all(jnp.isfinite(gradients))
+    return Landing(
+        x=x,
+        values=values,
+        normals=gradients,
+        landed=jnp.all(jnp.abs(values) <= tolerance) & sound,
+        # a Newton update that ran off to infinity is no fault of q
+        finite=sound | ~jnp.all(jnp.isfinite(x)),
+    )

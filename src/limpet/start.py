@@ -1,0 +1,231 @@
+"""From a guess to the surface: Levenberg-Marquardt, with perturbed restarts."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.optimize
+from jaxtyping import Array, Bool, Float
+
+from limpet import errors
+from limpet.errors import InputError, StartError
+from limpet.layout import read_points
+from limpet.linalg import Normals, Values, Vector
+from limpet.target import Target
+
+ATTEMPTS = 6  # restarts of a chain's search, each perturbed half as much as the last
+ITERATIONS = 200
+BATCH = 64  # searches made side by side; fixed, so that a search's bits depend on nothing else
+TOLERANCE = 1e-12  # |q_i| <= TOLERANCE |grad q_i| |x| is on the surface
+SINGULAR = 1e-7  # smallest singular value of the scaled gradients that counts as full rank
+RESOLUTION = 1e3  # eps must be this many times the rounding error of q
+
+
+class Search(NamedTuple):
+    """The end of one search."""
+
+    x: Vector
+    values: Values  # q / eps there
+    reached: Bool[Array, ""]
+    rank: Float[Array, ""]  # smallest singular value of the gradients, in units of the guess's
+    usable: Bool[Array, ""]
+
+
+class Local(NamedTuple):
+    """What a target is at a point."""
+
+    q: Values
+    normals: Normals
+    inside: Bool[Array, ""]
+    log_density: Float[Array, ""]
+
+
+def find_start(target: Target, guess, count: int = 1, seed: int = 0):
+    """Points on the surface, spread around a guess.
+
+    Parameters
+    ----------
+    target : Target
+        Whose surface, within whose walls.
+    guess : vector, batch of vectors, pytree or list of pytrees
+        Where to search from. The first points come from the guesses as given, further ones from
+        the guesses perturbed by about their own size.
+    count : int
+        How many points.
+    seed : int
+        For the perturbations.
+
+    Returns
+    -------
+    array (count, n), or a list of `count` pytrees if the guess was one
+        A batch of points, fit for `limpet.sample(start=...)`.
+
+    Raises
+    ------
+    StartError
+        If no search reached the surface: how close it came, where, and what to check.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> import limpet
+    >>> circle = limpet.Target(lambda x: jnp.array([x @ x - 1]), eps=0.01)
+    >>> limpet.find_start(circle, [3.0, 4.0])
+    array([[0.6, 0.8]])
+    """
+    count, seed = errors.whole("count", count, 1), errors.whole("seed", seed, 0)
+    layout, guesses = read_points("guess", guess)
+    starts = find_vectors(target.on_vectors(layout), guesses, count, seed, "guess")
+    return starts if layout.is_vector else [layout.point(x) for x in starts]
+
+
+def find_vectors(target: Target, guesses, count: int, seed: int, name: str):
+    """`count` vectors on the surface; `name` is what a user calls the guesses."""
+    target.check(jnp.asarray(guesses[0]))
+    _check_guesses(target, guesses, name)
+    origin = guesses[np.arange(count) % len(guesses)]
+    found, usable = np.empty_like(origin), np.zeros(count, bool)
+    closest = None
+    for attempt in range(ATTEMPTS + 1):
+        todo = np.flatnonzero(~usable)
+        size = 0.0 if attempt == ATTEMPTS else 0.5**attempt
+        sizes = np.where((attempt == 0) & (todo < len(guesses)), 0.0, size)
+        key = jax.random.fold_in(jax.random.key(seed), attempt)
+        search = _in_batches(_search, target, key, origin[todo], sizes, todo)
+        found[todo], usable[todo] = search.x, search.usable
+        if usable.all():
+            _check_resolution(target, found)
+            return found
+        distance = np.where(search.usable, np.inf, np.linalg.norm(search.values, axis=1))
+        k = int(np.nanargmin(distance))
+        if closest is None or distance[k] < np.linalg.norm(closest.values):
+            closest = Search(*(part[k] for part in search))
+    raise StartError(_explained(target, closest, int((~usable).sum()), count))
+
+
+def _local(target, _key, x):
+    values, normals = target.values_and_normals(x)
+    return Local(
+        values * target.eps, normals * target.eps, target.contains(x), target.log_density_at(x)
+    )
+
+
+def _check_guesses(target, guesses, name):
+    local = _in_batches(_local, target, jax.random.key(0), guesses)
+    for k, guess in enumerate(guesses):
+        where = f"{name} {_shown(guess)}" + (f" (point {k})" if len(guesses) > 1 else "")
+        if not np.isfinite(local.q[k]).all():
+            raise InputError(
+                f"q is not finite at the {where}: q = {_shown(local.q[k])}."
+                " Start where it is defined."
+            )
+        if not local.inside[k]:
+            walls = np.ravel(target.inside(guess))
+            raise InputError(
+                f"The {where} is outside the walls: inside = {_shown(walls)}, expected all >= 0."
+            )
+        if not np.isfinite(local.log_density[k]):
+            raise InputError(
+                f"log_density is {local.log_density[k]} at the {where}: expected a finite number."
+                " Start where the density is positive."
+            )
+
+
+def _in_batches(function, target, key, *rows):
+    """`function` of each row, in batches of one width."""
+    total = len(rows[0])
+    padded = [np.pad(a, [(0, -total % BATCH)] + [(0, 0)] * (a.ndim - 1), "edge") for a in rows]
+    parts = [
+        jax.tree.map(np.asarray, _batch(function, target, key, *(a[i : i + BATCH] for a in padded)))
+        for i in range(0, total, BATCH)
+    ]
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays)[:total], *parts)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _batch(function, target, key, *rows):
+    return jax.vmap(lambda *row: function(target, key, *row))(*rows)
+
+
+def _search(target: Target, key, guess: Vector, size: Float[Array, ""], chain) -> Search:
+    """Levenberg-Marquardt from a perturbed guess, with steps across the surface only."""
+    noise = jax.random.normal(jax.random.fold_in(key, chain), guess.shape)
+    rms = jnp.linalg.norm(guess) / np.sqrt(len(guess))
+    start = guess + size * jnp.where(rms > 0, rms, 1.0) * noise
+
+    def reached(x, values, normals):
+        reach = jnp.linalg.norm(x) + jnp.linalg.norm(guess)
+        return jnp.all(jnp.abs(values) <= TOLERANCE * jnp.linalg.norm(normals, axis=0) * reach)
+
+    def going(carry):
+        i, x, values, normals, _ = carry
+        return (i < ITERATIONS) & ~reached(x, values, normals)
+
+    def update(carry):
+        i, x, values, normals, damping = carry
+        K = normals.T @ normals
+        # Marquardt's scaling: the step is the same whatever units the constraints are in
+        damped = K + damping * jnp.diag(jnp.diagonal(K))
+        y = x - normals @ jnp.linalg.solve(damped, values)
+        new_values, new_normals = target.values_and_normals(y)
+        better = jnp.sum(new_values**2) < jnp.sum(values**2)
+        x = jnp.where(better, y, x)
+        values = jnp.where(better, new_values, values)
+        normals = jnp.where(better, new_normals, normals)
+        return i + 1, x, values, normals, jnp.where(better, damping / 10, 10 * damping + 1e-15)
+
+    first = (0, start, *target.values_and_normals(start), 1e-3)
+    _, x, values, normals, _ = jax.lax.while_loop(going, update, first)
+    scale = jnp.linalg.norm(target.values_and_normals(guess)[1], axis=0)
+    rank = jnp.linalg.svd(normals / jnp.where(scale > 0, scale, 1.0), compute_uv=False)[-1]
+    on = reached(x, values, normals)
+    allowed = target.contains(x) & jnp.isfinite(target.log_density_at(x))
+    return Search(x, values, on, rank, on & (rank > SINGULAR) & allowed)
+
+
+def _check_resolution(target, points):
+    """Refuse an eps that doubles cannot resolve where the surface is."""
+    local = _in_batches(_local, target, jax.random.key(0), points)
+    size = np.linalg.norm(local.normals, axis=1) * np.linalg.norm(points, axis=1)[:, None]
+    smallest = RESOLUTION * np.finfo(float).eps * size.max(axis=0)
+    if (target.eps < smallest).any():
+        raise InputError(
+            f"eps={np.asarray(target.eps).tolist()} is below what double precision resolves on this"
+            f" surface: expected at least {smallest.max():.1e}. For the limit itself use"
+            ' kernel=limpet.SurfaceSampler(measure="soft").'
+        )
+
+
+def _explained(target, closest, failed, count):
+    x = closest.x
+    if not closest.reached:
+        # the searches stop short where constraints contradict each other; this one goes all the way
+        normals = jax.jit(lambda x: target.values_and_normals(x)[1].T)
+        x = scipy.optimize.least_squares(jax.jit(target.values), x, jac=normals).x
+    local = _local(target, None, x)
+    singular = np.linalg.svd(np.asarray(local.normals), compute_uv=False)
+    if closest.rank < 100 * SINGULAR and np.linalg.norm(local.q) < 1e-6:
+        reason = (
+            "The gradient of q loses rank there: look for a constraint that is given twice,"
+            " squared, or implied by the others."
+        )
+    elif not closest.reached:
+        reason = (
+            "The surface may be empty: check the signs and constants in q, or start closer to"
+            " where all constraints can hold."
+        )
+    elif not local.inside:
+        reason = "That point is outside the walls: start nearer to a part of the surface inside."
+    else:
+        reason = f"The log density there is {local.log_density}: start where it is finite."
+    return (
+        f"No start: {failed} of {count} searches found no usable point on the surface. The closest"
+        f" came within |q| = {np.linalg.norm(local.q):.3g} at x = {_shown(x)}, where the"
+        f" singular values of the gradient of q are {_shown(singular)}. {reason}"
+    )
+
+
+def _shown(array):
+    return np.array2string(np.asarray(array), precision=4, threshold=12, separator=", ")

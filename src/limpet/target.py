@@ -1,0 +1,289 @@
+"""What is sampled: pi_eps(x) ~ exp(l(x) - |q(x)/eps|^2 / 2), near the surface S = {q = 0}.
+
+A `Target` holds the user's functions and checks them. Inside limpet q is always divided by eps
+("whitened"), so that one constraint, several, and several tolerances are all the same case.
+"""
+
+import dataclasses
+import os
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from limpet.errors import InputError, PrecisionWarning
+from limpet.layout import Layout
+from limpet.linalg import UNROLLED, Normals, Values, Vector
+
+
+class Target:
+    """A distribution concentrated near a surface, exp(l(x)) exp(-|q(x)/eps|^2 / 2).
+
+    Parameters
+    ----------
+    q : callable
+        The constraints: one point in, a vector of m numbers out, written with `jax.numpy`.
+        The surface is where all of them are zero. m must be smaller than the number of unknowns.
+    eps : float or sequence of float
+        How far each constraint strays from zero; one number, or one per constraint.
+    log_density : callable, optional
+        l(x), a smooth log density that multiplies the whole distribution; zero by default.
+    inside : callable, optional
+        Hard walls: returns numbers that must all be >= 0 for a point to be allowed.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> import limpet
+    >>> circle = limpet.Target(lambda x: jnp.array([x @ x - 1]), eps=0.01)
+    >>> circle
+    Target(q=<lambda>, eps=0.01)
+    """
+
+    def __init__(
+        self,
+        q: Callable,
+        eps: Any,
+        *,
+        log_density: Callable | None = None,
+        inside: Callable | None = None,
+    ):
+        for name, function in (("q", q), ("log_density", log_density), ("inside", inside)):
+            if not callable(function) and not (function is None and name != "q"):
+                raise InputError(f"{name}={function!r}: expected a function of one point.")
+        self.q = q
+        self.eps = _read_eps(eps)
+        self.log_density = log_density
+        self.inside = inside
+
+    def __repr__(self):
+        parts = [f"q={_name(self.q)}", f"eps={np.asarray(self.eps).tolist()}"]
+        parts += [
+            f"{name}={_name(function)}"
+            for name, function in (("log_density", self.log_density), ("inside", self.inside))
+            if function is not None
+        ]
+        return f"Target({', '.join(parts)})"
+
+    # What the samplers ask, of vectors only.
+
+    def values(self, x: Vector) -> Values:
+        """q(x) / eps."""
+        return self.q(x) / self.eps
+
+    def values_and_normals(self, x: Vector) -> tuple[Values, Normals]:
+        """q(x) / eps and its gradients, one a column."""
+        values, pull_back = jax.vjp(self.values, x)
+        m = len(values)
+        if m > UNROLLED:
+            return values, jax.vmap(pull_back, out_axes=-1)(jnp.eye(m))[0]
+        return values, jnp.stack([pull_back(row)[0] for row in np.eye(m)], axis=-1)
+
+    def log_density_at(self, x: Vector) -> Float[Array, ""]:
+        """l(x)."""
+        return jnp.zeros(()) if self.log_density is None else self.log_density(x) + 0.0
+
+    def contains(self, x: Vector) -> Bool[Array, ""]:
+        """Whether x is on the allowed side of every wall."""
+        return jnp.bool_(True) if self.inside is None else jnp.all(self.inside(x) >= 0)
+
+    def smallest_eps(self) -> Float[Array, ""]:
+        """The length that a step off the surface may not exceed by much."""
+        return jnp.min(self.eps)
+
+    def on_vectors(self, layout: Layout) -> "Target":
+        """The same target as a function of the vector of a point's numbers."""
+        if layout.is_vector:
+            return self
+
+        def lifted(function):
+            return None if function is None else _OnVectors(function, layout)
+
+        return _rebuilt(
+            (lifted(self.q), lifted(self.log_density), lifted(self.inside)), (self.eps,)
+        )
+
+    def check(self, x: Vector) -> int:
+        """Refuse functions that cannot be used at points like x; the number of constraints."""
+        n = len(x)
+        jaxpr, shape = _traced("q", self.q, x)
+        m = _check_constraints(shape, n, np.shape(self.eps))
+        _traced("the derivative of q", self.values_and_normals, x)
+        jaxprs = {"q": jaxpr}
+        if self.log_density is not None:
+            jaxprs["log_density"], shape = _traced("log_density", self.log_density, x)
+            _check_scalar(shape)
+        if self.inside is not None:
+            jaxprs["inside"], shape = _traced("inside", self.inside, x)
+            _check_walls(shape)
+        for name, jaxpr in jaxprs.items():
+            if _mentions_float32(jaxpr.jaxpr):
+                warnings.warn(
+                    f"{name} computes with float32 numbers, probably constants made before"
+                    " limpet was imported: about 7 digits, too few to hold a point on the surface."
+                    " Make the constants after `import limpet`, or with dtype=float.",
+                    PrecisionWarning,
+                    stacklevel=3,
+                )
+        return m
+
+
+@dataclasses.dataclass(frozen=True)
+class _OnVectors:
+    """A user's function of a pytree, as a function of a vector; equal if both parts are."""
+
+    function: Callable
+    layout: Layout
+
+    def __call__(self, x):
+        return self.function(self.layout.point(x))
+
+
+def _rebuilt(functions, numbers):
+    target = object.__new__(Target)
+    target.q, target.log_density, target.inside = functions
+    (target.eps,) = numbers
+    return target
+
+
+# eps is data, the functions are part of the program: another eps needs no new compilation.
+jax.tree_util.register_pytree_node(
+    Target,
+    lambda target: ((target.eps,), (target.q, target.log_density, target.inside)),
+    _rebuilt,
+)
+
+
+def _read_eps(given):
+    try:
+        eps = np.asarray(given, float)
+    except (TypeError, ValueError):
+        raise InputError(f"eps={given!r}: expected a number, or one per constraint.") from None
+    if eps.ndim > 1:
+        raise InputError(f"eps has shape {eps.shape}: expected a number, or one per constraint.")
+    for value in np.atleast_1d(eps):
+        if np.isnan(value):
+            raise InputError(f"eps={given!r} is not a number: expected a finite eps above zero.")
+        if value == 0:
+            raise InputError(
+                f"eps={given!r}: eps = 0 is the surface itself. For that, give any small eps and"
+                ' sample with kernel=limpet.SurfaceSampler(measure="soft").'
+            )
+        if value < 0:
+            raise InputError(f"eps={given!r} is negative: expected a number above zero.")
+        if np.isinf(value):
+            raise InputError(f"eps={given!r} is infinite: expected a finite eps above zero.")
+    return eps
+
+
+def _check_constraints(shape, n, eps_shape):
+    if not isinstance(shape, jax.ShapeDtypeStruct):
+        raise InputError(
+            f"q returned a {type(shape).__name__}: expected one array of m numbers;"
+            " put them together with jnp.stack([...])."
+        )
+    if len(shape.shape) == 0:
+        raise InputError(
+            "q returned a scalar: expected a vector of m numbers, also when m = 1;"
+            " return jnp.array([value])."
+        )
+    if len(shape.shape) > 1:
+        raise InputError(
+            f"q returned an array of shape {shape.shape}: expected a vector of m numbers;"
+            " return it with .ravel() if every entry is a constraint. q is given one point,"
+            " never a batch."
+        )
+    if shape.dtype.kind == "c":
+        raise InputError(
+            f"q returned complex numbers ({shape.dtype}): expected real ones; return the real and"
+            " the imaginary part as two constraints."
+        )
+    if shape.dtype.kind != "f":
+        raise InputError(
+            f"q returned {shape.dtype}: expected real numbers that vary smoothly with the point."
+        )
+    m = shape.shape[0]
+    if m == 0:
+        raise InputError(
+            "q returned no constraints (m = 0): there is no surface to be near. For a density"
+            " without one, use a general sampler such as NUTS."
+        )
+    if m >= n:
+        raise InputError(
+            f"q returned m = {m} constraints for n = {n} unknowns: expected m < n, else the"
+            " surface has no room to move in."
+        )
+    if eps_shape not in ((), (m,)):
+        raise InputError(
+            f"eps has length {eps_shape[0]} but q returned m = {m} constraints: expected one number"
+            " for all, or one per constraint."
+        )
+    return m
+
+
+def _check_scalar(shape):
+    if getattr(shape, "shape", None) != ():
+        raise InputError(
+            f"log_density returned {_described(shape)}: expected one number; sum over the terms."
+        )
+    if shape.dtype.kind != "f":
+        raise InputError(f"log_density returned {shape.dtype}: expected a real number.")
+
+
+def _check_walls(shape):
+    if not isinstance(shape, jax.ShapeDtypeStruct):
+        raise InputError(f"inside returned {_described(shape)}: expected one array of numbers.")
+    if shape.dtype.kind == "b":
+        raise InputError(
+            "inside returned True or False: expected numbers that are >= 0 inside the walls;"
+            " return x[0] rather than x[0] > 0."
+        )
+    if shape.dtype.kind not in "fiu":
+        raise InputError(f"inside returned {shape.dtype}: expected real numbers.")
+
+
+def _described(shape):
+    if isinstance(shape, jax.ShapeDtypeStruct):
+        return f"an array of shape {shape.shape}"
+    return f"a {type(shape).__name__}"
+
+
+def _traced(name, function, x):
+    """The program JAX makes of a user's function, and the shape of what it returns."""
+    try:
+        return jax.make_jaxpr(function, return_shape=True)(x)
+    except Exception as error:
+        ours = (os.path.dirname(__file__), os.path.dirname(jax.__file__))
+        frames = [
+            f" at {frame.filename}:{frame.lineno} ({frame.line})"
+            for frame in traceback.extract_tb(error.__traceback__)
+            if not frame.filename.startswith(ours)
+        ]
+        where = frames[-1] if frames else ""
+        reason = str(error).strip().split("\n")[0].rstrip(".")
+        raise InputError(
+            f"{name} could not be evaluated by JAX at a point with {len(x)} numbers{where}:"
+            f" {type(error).__name__}: {reason}. Write it with jax.numpy instead of numpy or math,"
+            " and jnp.where instead of if; the point has the shape of `start`."
+        ) from None
+
+
+def _mentions_float32(jaxpr):
+    atoms = list(jaxpr.constvars)
+    for equation in jaxpr.eqns:
+        atoms += [*equation.invars, *equation.outvars]
+        for value in equation.params.values():
+            for part in value if isinstance(value, tuple | list) else (value,):
+                inner = getattr(part, "jaxpr", part)
+                if hasattr(inner, "eqns") and _mentions_float32(inner):
+                    return True
+    return any(getattr(atom.aval, "dtype", None) == np.float32 for atom in atoms)
+
+
+def _name(function):
+    return getattr(function, "__name__", type(function).__name__)
