@@ -4,6 +4,7 @@ Chains reach their number of draws at different steps. A chain's steps after tha
 and are not counted, so that draws and counts are the same however a run was cut into blocks.
 """
 
+import jax
 import numpy as np
 
 from limpet.kernels.base import Move, Outcome
@@ -57,7 +58,7 @@ class Collector:
     def add(self, trace: Trace, first_step: int, skip: int):
         """Take in a block, but for its first `skip` steps, which were warm-up."""
         chains = len(self.counts)
-        trace = Trace(*(part[skip:, ..., :chains] for part in map(np.asarray, trace)))
+        trace = jax.tree.map(lambda part: np.asarray(part)[skip:, ..., :chains], trace)
         first_step += skip
         steps = len(trace.code)
         wanted = self.posterior.add(trace, trace.draw, first_step)

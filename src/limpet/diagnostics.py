@@ -43,8 +43,9 @@ def autocorrelation_time(f) -> float:
     if not f.any():
         return float(draws)
     length = scipy.fft.next_fast_len(2 * draws, real=True)
-    power = np.mean(np.abs(scipy.fft.rfft(f, n=length, axis=1)) ** 2, axis=0)
-    covariance = scipy.fft.irfft(power, n=length)[:draws] / np.arange(draws, 0, -1)
+    spectrum = np.asarray(scipy.fft.rfft(f, n=length, axis=1))
+    power = np.mean(np.abs(spectrum) ** 2, axis=0)
+    covariance = np.asarray(scipy.fft.irfft(power, n=length))[:draws] / np.arange(draws, 0, -1)
     tau = 2 * np.cumsum(covariance / covariance[0]) - 1
     closed = np.flatnonzero(np.arange(draws) >= WINDOW * tau)
     if not len(closed):

@@ -80,7 +80,7 @@ def read_points(name, given):
                 f' {name}={{"positions": matrix}}.'
             )
         vectors = np.atleast_2d(array)
-        layout = Layout.of(vectors[0]) if len(vectors) else None
+        layout = Layout.of(np.zeros(vectors.shape[1]))
     if not vectors.size:
         raise InputError(f"{name}={given!r} is empty: expected at least one point.")
     if not np.isfinite(vectors).all():

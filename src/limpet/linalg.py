@@ -29,7 +29,7 @@ def along(normals: Normals, a: Values) -> Vector:
     """The vector with coefficients `a` along the normals."""
     if len(a) > UNROLLED:
         return normals @ a
-    return sum(normals[:, i] * a[i] for i in range(len(a)))
+    return sum((normals[:, i] * a[i] for i in range(1, len(a))), start=normals[:, 0] * a[0])
 
 
 def across(normals: Normals, v: Vector) -> Values:

@@ -12,13 +12,24 @@ from limpet.target import Target
 
 
 class Landing(NamedTuple):
-    """Where a projection ended, and all that was computed there."""
+    """A point, and the constraints there."""
 
     x: Vector
     values: Values
     normals: Normals
-    landed: Bool[Array, ""]
-    finite: Bool[Array, ""]
+    landed: Bool[Array, ""]  # it is on the surface
+    finite: Bool[Array, ""]  # q and its gradient are finite, unless the point itself is not
+
+
+def landing(target: Target, x: Vector) -> Landing:
+    """A point that nothing was projected to."""
+    return _landing(x, *target.values_and_normals(x), on=jnp.bool_(False))
+
+
+def _landing(x, values, normals, on):
+    sound = jnp.all(jnp.isfinite(values)) & jnp.all(jnp.isfinite(normals))
+    # a Newton update that ran off to infinity is no fault of q
+    return Landing(x, values, normals, on & sound, sound | ~jnp.all(jnp.isfinite(x)))
 
 
 def project(
@@ -48,12 +59,4 @@ def project(
 
     first = (0, start, *target.values_and_normals(start))
     _, x, values, gradients = jax.lax.while_loop(going, update, first)
-    sound = jnp.all(jnp.isfinite(values)) & jnp.all(jnp.isfinite(gradients))
-    return Landing(
-        x=x,
-        values=values,
-        normals=gradients,
-        landed=jnp.all(jnp.abs(values) <= tolerance) & sound,
-        # a Newton update that ran off to infinity is no fault of q
-        finite=sound | ~jnp.all(jnp.isfinite(x)),
-    )
+    return _landing(x, values, gradients, on=jnp.all(jnp.abs(values) <= tolerance))

@@ -158,7 +158,7 @@ def summary(draws: xr.DataTree) -> Summary:
 
 
 def _variables(posterior):
-    import arviz_stats  # slow to import, and wanted here only
+    from arviz_stats.base.array import array_stats  # slow to import, and wanted here only
 
     labels, columns = [], []
     for name, array in posterior.data_vars.items():
@@ -171,9 +171,6 @@ def _variables(posterior):
         columns.append(flat)
     values = np.concatenate(columns, axis=-1)
     tau = [autocorrelation_time(values[:, :, i]) for i in range(values.shape[-1])]
-    dataset = xr.Dataset({"f": (("chain", "draw", "variable"), values)})
-    ess = arviz_stats.ess(dataset, sample_dims=["chain", "draw"])["f"].values
-    rhat = arviz_stats.rhat(dataset, sample_dims=["chain", "draw"])["f"].values
     deviation = values.std(axis=(0, 1))
     return xr.Dataset(
         {
@@ -181,8 +178,8 @@ def _variables(posterior):
             "sd": ("variable", deviation),
             "mcse": ("variable", deviation * np.sqrt(np.array(tau) / values[:, :, 0].size)),
             "tau": ("variable", tau),
-            "ess": ("variable", ess),
-            "r_hat": ("variable", rhat),
+            "ess": ("variable", array_stats.ess(values, chain_axis=0, draw_axis=1)),
+            "r_hat": ("variable", array_stats.rhat(values, chain_axis=0, draw_axis=1)),
         },
         coords={"variable": labels},
     )

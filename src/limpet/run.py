@@ -133,7 +133,7 @@ def _check(target, kernel, keep_surface):
             f"keep_surface=True does not fit kernel={kernel!r}, which does not move on and off the"
             " surface: expected limpet.SAS(...), or keep_surface=False."
         )
-    if not jax.config.jax_enable_x64:
+    if not jax.config.read("jax_enable_x64"):
         raise InputError(
             "JAX is set to single precision (jax_enable_x64 is False): limpet needs doubles."
             ' Leave it as `import limpet` sets it, or jax.config.update("jax_enable_x64", True).'
@@ -170,9 +170,10 @@ def _run_tile(kernel, target, starts, first, width, plan):
 
 def _tree(parts, times, kernel, target, plan):
     """The tiles' draws as one DataTree."""
-    groups = {
-        name: xr.concat([part[name] for part in parts], "chain", join="outer") for name in parts[0]
-    }
+    groups: dict[str, xr.Dataset] = {}
+    for name in parts[0]:
+        groups[name] = xr.concat([part[name] for part in parts], "chain")
+    totals = results.totals(groups["moves"], kernel.moves)
     compiling, sampling = (float(sum(took)) for took in zip(*times, strict=True))
     tree = xr.DataTree.from_dict(groups)
     tree.attrs = {
@@ -182,7 +183,7 @@ def _tree(parts, times, kernel, target, plan):
         "limpet_version": version("limpet"),
         "seconds": sampling,
         "compile_seconds": compiling,
-        **results.totals(groups["moves"], kernel.moves),
+        **totals,
     }
     return tree
 

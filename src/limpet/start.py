@@ -202,8 +202,8 @@ def _explained(target, closest, failed, count):
     x = closest.x
     if not closest.reached:
         # the searches stop short where constraints contradict each other; this one goes all the way
-        normals = jax.jit(lambda x: target.values_and_normals(x)[1].T)
-        x = scipy.optimize.least_squares(jax.jit(target.values), x, jac=normals).x
+        squares = jax.jit(jax.value_and_grad(lambda x: jnp.sum(target.values(x) ** 2)))
+        x = scipy.optimize.minimize(squares, x, jac=True, method="BFGS").x
     local = _local(target, None, x)
     singular = np.linalg.svd(np.asarray(local.normals), compute_uv=False)
     if closest.rank < 100 * SINGULAR and np.linalg.norm(local.q) < 1e-6:

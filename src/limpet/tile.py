@@ -39,7 +39,7 @@ def block_steps(width: int) -> int:
     return int(np.clip(2**14 // width, NOISE_STEPS, 2**10))
 
 
-def first_states(kernel: Kernel, target: Target, starts: Float[Array, "width n"]) -> State:
+def first_states(kernel: Kernel, target: Target, starts) -> State:
     """The chains' first states, chains last."""
     program = jax.jit(jax.vmap(type(kernel).start, in_axes=(None, None, 0), out_axes=-1))
     return program(kernel, target, starts)

@@ -71,6 +71,7 @@ class Info(NamedTuple):
     acceptance: Float[Array, ""]
 
 
+@dataclasses.dataclass(frozen=True)
 class Kernel(abc.ABC):
     """A sampler: numbers, a first state, and a step for one chain.
 
@@ -184,14 +185,13 @@ def noise_of(u: Float[Array, "n+2 ..."]) -> Noise:
     )
 
 
-def project_from(kernel, target, point, start, *, active) -> Landing:
-    """Project `start` along the normals of `point`, to the tolerance that `point` sets.
+def project_from(kernel, target, x, normals, start, *, active) -> Landing:
+    """Project `start` along the normals at x, to the tolerance that x sets.
 
     The tolerance is relative: it means the same when q or x is counted in other units.
     """
-    scale = jnp.linalg.norm(point.normals, axis=0) * _length(kernel, point.x)
-    tolerance = kernel.tolerance * scale
-    return project(target, start, point.normals, tolerance, kernel.newton_cap, active)
+    tolerance = kernel.tolerance * jnp.linalg.norm(normals, axis=0) * _length(kernel, x)
+    return project(target, start, normals, tolerance, kernel.newton_cap, active)
 
 
 def came_back(kernel, landing: Landing, x: Vector):

@@ -42,6 +42,7 @@ from limpet.linalg import (
     solve_upper,
     tangent,
 )
+from limpet.projection import landing
 
 
 class Scales(NamedTuple):
@@ -155,32 +156,25 @@ class SAS(Kernel):
         slide = sigma.hrd * along_surface
         kick = sigma.tan * along_surface + pushed(state, sigma.prp * r)  # (2.7)
 
-        y = x + jnp.where(off, kick, sigma.sft * z)
-        away = State(y, state.on & False, *target.values_and_normals(y), state.factor, 0.0)
-
-        base = chosen(off, away, state)
-        first_start = jnp.where(hard, x + slide, base.x)
-        first = project_from(self, target, base, first_start, active=~soft)
+        away = landing(target, x + jnp.where(off, kick, sigma.sft * z))
+        base, normals = chosen(off, (away.x, away.normals), (x, state.normals))
+        start = jnp.where(hard, x + slide, base)
+        first = project_from(self, target, base, normals, start, active=~soft)
         L = factor(first.normals)
         second_slide = tangent(first.normals, L, jnp.where(on, sigma.on * z, x - first.x))
-        second = project_from(
-            self, target, first, first.x + second_slide, active=~soft & first.landed
-        )
-        landing = chosen(on, second, first)
+        start = first.x + second_slide
+        active = first.landed & ~soft
+        second = project_from(self, target, first.x, first.normals, start, active=active)
 
-        proposal = chosen(
-            off | soft,
-            away,
-            State(
-                landing.x,
-                ~(off | soft),
-                landing.values,
-                landing.normals,
-                jnp.where(on, factor(second.normals), L),
-                0.0,
-            ),
+        end = chosen(hard, first, chosen(on, second, away))
+        proposal = State(
+            x=end.x,
+            on=hard | on,
+            values=end.values,
+            normals=end.normals,
+            factor=jnp.where(on, factor(second.normals), L),
+            log_density=target.log_density_at(end.x),
         )
-        proposal = proposal._replace(log_density=target.log_density_at(proposal.x))
         on_s, off_s = chosen(off, state, proposal), chosen(off, proposal, state)
         E = off_log_ratio(sigma, on_s, off_s, first.normals, L, second_slide)
         log_ratio = jnp.select(
@@ -195,8 +189,7 @@ class SAS(Kernel):
             log_ratio,
             known=landed,
             inside=target.contains(proposal.x),
-            finite=jnp.where(off | soft, jnp.all(jnp.isfinite(away.values)), True)
-            & (soft | (first.finite & (second.finite | ~first.landed))),
+            finite=end.finite & (soft | (first.finite & (second.finite | ~first.landed))),
             landed=landed,
             returned=on | soft | (first.landed & came_back(self, second, x)),
         )

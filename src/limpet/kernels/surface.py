@@ -82,10 +82,12 @@ class SurfaceSampler(Kernel):
         """One Hard move: slide, project, and make sure that the way back leads back."""
         x = state.x
         slide = self.sigma_hrd * tangent(state.normals, state.factor, noise.z)
-        first = project_from(self, target, state, x + slide, active=True)
+        first = project_from(self, target, x, state.normals, x + slide, active=True)
         L = factor(first.normals)
         back = tangent(first.normals, L, x - first.x)
-        second = project_from(self, target, first, first.x + back, active=first.landed)
+        second = project_from(
+            self, target, first.x, first.normals, first.x + back, active=first.landed
+        )
 
         log_density = target.log_density_at(first.x)
         proposal = State(first.x, state.on, first.values, first.normals, L, log_density)
