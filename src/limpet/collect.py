@@ -58,7 +58,7 @@ class Collector:
     def add(self, trace: Trace, first_step: int, skip: int):
         """Take in a block, but for its first `skip` steps, which were warm-up."""
         chains = len(self.counts)
-        trace = jax.tree.map(lambda part: np.asarray(part)[skip:, ..., :chains], trace)
+        trace = jax.tree.map(lambda part: part[skip:, ..., :chains], trace)
         first_step += skip
         steps = len(trace.code)
         wanted = self.posterior.add(trace, trace.draw, first_step)

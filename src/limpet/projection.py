@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from limpet import linalg
-from limpet.linalg import Normals, Values, Vector
+from limpet.linalg import Normals, Values, Vector, along, inner, solve
 from limpet.target import Target
 
 
@@ -53,8 +52,7 @@ def project(
 
     def update(carry):
         updates, x, values, gradients = carry
-        a = linalg.solve(linalg.inner(gradients, normals), values)
-        x = x - linalg.along(normals, a)
+        x = x - along(normals, solve(inner(gradients, normals), values))
         return updates + 1, x, *target.values_and_normals(x)
 
     first = (0, start, *target.values_and_normals(start))

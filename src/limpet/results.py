@@ -97,16 +97,18 @@ class Summary:
     __repr__ = __str__
 
     def __rich__(self):
-        moves = rich.table.Table(title="moves", box=rich.box.SIMPLE_HEAD)
-        for column in ("move", "proposals", "acceptance", *OUTCOMES):
-            moves.add_column(column.replace("_", " "), justify="right")
+        style = {"box": rich.box.SIMPLE_HEAD, "padding": (0, 0, 0, 1)}
+        failures = [outcome for outcome in OUTCOMES if outcome != "accepted"]
+        moves = rich.table.Table(title="moves: acceptance, and the share of each failure", **style)
+        for column in ("move", "proposals", "acceptance", *failures):
+            moves.add_column(column.replace("_", " "), justify="right", no_wrap=True)
         for name in self.moves["move"].values:
             row = self.moves.sel(move=name)
-            shares = [f"{share:.2%}" for share in row["share"].values]
+            shares = [f"{share:.2%}" for share in row["share"].sel(outcome=failures).values]
             acceptance = f"{float(row['acceptance']):.4f}"
             moves.add_row(str(name), f"{int(row['proposals']):,}", acceptance, *shares)
         title = f"variables ({self.steps_per_draw:.3g} steps per draw)"
-        variables = rich.table.Table(title=title, box=rich.box.SIMPLE_HEAD)
+        variables = rich.table.Table(title=title, **style)
         columns = [str(name) for name in self.variables.data_vars]
         for column in ("variable", *columns):
             variables.add_column(column, justify="right")

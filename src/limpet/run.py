@@ -105,7 +105,7 @@ def sample(
     flat = target.on_vectors(layout)
     starts = find_vectors(flat, guesses, chains, plan.seed, "start")
 
-    width = min(chains, tile.WIDTH)
+    width = tile.width_for(chains)
     parts, times = [], []
     for first in range(0, chains, width):
         collector, took = _run_tile(kernel, flat, starts[first : first + width], first, width, plan)
@@ -149,18 +149,18 @@ def _run_tile(kernel, target, starts, first, width, plan):
 
     began = time.perf_counter()
     states = tile.first_states(kernel, target, padded)
-    steps = tile.block_steps(width)
-    block = tile.compiled(kernel, target, states, key, steps)
+    program = tile.compiled(kernel, target, states, key)
+    blocks = tile.blocks_at_once(width)
     compiled = time.perf_counter()
     done, sampling = 0, compiled
     patience = PATIENCE / kernel.share_kept()
     while not collector.full.all():
-        states, trace = block(kernel, target, states, key, np.int64(done))
+        states, trace = tile.advance(program, kernel, target, states, key, done, blocks)
+        steps = len(trace.code)
         if done + steps > plan.warmup:
             collector.add(trace, done - plan.warmup, max(0, plan.warmup - done))
         done += steps
         if done <= plan.warmup:
-            jax.block_until_ready(states)
             sampling = time.perf_counter()
         waited = done - plan.warmup - collector.last_visit
         if (waited[~collector.full] > patience).any():
@@ -168,11 +168,9 @@ def _run_tile(kernel, target, starts, first, width, plan):
     return collector, Times(compiled - began, time.perf_counter() - sampling)
 
 
-def _tree(parts, times, kernel, target, plan):
+def _tree(parts: list[dict[str, xr.Dataset]], times, kernel, target, plan):
     """The tiles' draws as one DataTree."""
-    groups: dict[str, xr.Dataset] = {}
-    for name in parts[0]:
-        groups[name] = xr.concat([part[name] for part in parts], "chain")
+    groups = {name: xr.concat([part[name] for part in parts], "chain") for name in parts[0]}
     totals = results.totals(groups["moves"], kernel.moves)
     compiling, sampling = (float(sum(took)) for took in zip(*times, strict=True))
     tree = xr.DataTree.from_dict(groups)

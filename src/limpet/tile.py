@@ -1,11 +1,13 @@
 """A tile: a batch of chains in one compiled program, with a random stream of its own.
 
 Chains lie along the *last* axis of every array, so that each scalar of the one-chain step becomes
-one contiguous vector operation. Random numbers are drawn for many steps at once, outside the step:
-inside it, XLA would compute them anew wherever they are used.
+one contiguous vector operation. The program makes a fixed number of steps, with their random
+numbers drawn all at once before the first: inside the step, XLA would compute them anew wherever
+they are used.
 
-The random numbers of step t depend on the seed, the tile and t alone. So draws are bit-equal
-however a run is cut into blocks, and whatever other tiles there are.
+Every step of a run is made by that one program, and the random numbers of step t depend on the
+seed, the tile and t alone. So draws are bit-equal however a run is cut into blocks, and whatever
+other tiles there are.
 """
 
 import functools
@@ -20,7 +22,8 @@ from limpet.kernels.base import Kernel, Outcome, State, noise_of, uniforms
 from limpet.target import Target
 
 WIDTH = 128  # most chains in a tile
-NOISE_STEPS = 32  # steps whose random numbers are drawn at once
+BLOCK = 64  # steps of the compiled program
+FEW = 32  # fewer chains than this are not worth filling a tile up for
 
 
 class Trace(NamedTuple):
@@ -34,9 +37,14 @@ class Trace(NamedTuple):
     acceptance: Float[Array, "steps width"]
 
 
-def block_steps(width: int) -> int:
-    """Steps of a block: enough to make the call itself cheap, few enough to stay responsive."""
-    return int(np.clip(2**14 // width, NOISE_STEPS, 2**10))
+def width_for(chains: int) -> int:
+    """Chains of a tile. Programs of different widths may round differently, so it is fixed."""
+    return chains if chains < FEW else WIDTH
+
+
+def blocks_at_once(width: int) -> int:
+    """Blocks between two looks: enough to make looking cheap, few enough to stay responsive."""
+    return max(1, 2**14 // (width * BLOCK))
 
 
 def first_states(kernel: Kernel, target: Target, starts) -> State:
@@ -60,22 +68,26 @@ def run_block(kernel: Kernel, target: Target, states: State, key, first_step, st
         # chain by chain, so that a chain's numbers do not depend on how many others there are
         return noise_of(uniforms(jax.random.fold_in(key, t), (width, n + 2)).T)
 
-    def chunk(states, first):
-        return jax.lax.scan(step, states, jax.vmap(noise)(first + jnp.arange(chunk_steps)))
-
-    chunk_steps = np.gcd(steps, NOISE_STEPS)
-    states, trace = jax.lax.scan(chunk, states, first_step + jnp.arange(0, steps, chunk_steps))
-    return states, jax.tree.map(lambda a: a.reshape(steps, *a.shape[2:]), trace)
+    return jax.lax.scan(step, states, jax.vmap(noise)(first_step + jnp.arange(steps)))
 
 
-def compiled(kernel: Kernel, target: Target, states: State, key, steps: int):
-    """`run_block` for arguments like these, compiled once for each program and shape."""
-    arguments = (kernel, target, states, key, np.int64(0))
-    leaves, tree = jax.tree.flatten(arguments)
-    return _compiled(tree, tuple((np.shape(a), jnp.result_type(a)) for a in leaves), steps)
+def compiled(kernel: Kernel, target: Target, states: State, key):
+    """`run_block` of `BLOCK` steps for arguments like these, compiled once for each program."""
+    leaves, tree = jax.tree.flatten((kernel, target, states, key, np.int64(0)))
+    return _compiled(tree, tuple((np.shape(a), jnp.result_type(a)) for a in leaves))
 
 
 @functools.lru_cache(maxsize=32)
-def _compiled(tree, shapes, steps):
+def _compiled(tree, shapes):
     arguments = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*shape) for shape in shapes])
-    return jax.jit(run_block, static_argnames="steps").lower(*arguments, steps=steps).compile()
+    block = jax.jit(functools.partial(run_block, steps=BLOCK))
+    return block.lower(*arguments).compile()
+
+
+def advance(program, kernel: Kernel, target: Target, states: State, key, first_step, blocks: int):
+    """Advance a tile by a number of blocks: the new states, and the trace in NumPy arrays."""
+    traces = []
+    for first in range(first_step, first_step + blocks * BLOCK, BLOCK):
+        states, trace = program(kernel, target, states, key, np.int64(first))
+        traces.append(trace)
+    return states, jax.tree.map(lambda *parts: np.concatenate(parts), *traces)

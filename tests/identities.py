@@ -1,0 +1,235 @@
+"""What each move must satisfy exactly, with no statistics: detailed balance, pair by pair.
+
+A move from x to y is made with known random numbers, then the move back is made with the random
+numbers that lead back. The two acceptance probabilities must stand in the ratio that (2.2) asks
+for, with every density written out longhand: in the user's q (not divided by eps), with
+orthonormal bases from a QR decomposition (the samplers never build one), and with the density of a
+proposal taken from the *finite-difference Jacobian* of the map from random numbers to proposals.
+
+As in the samplers, pairs lie along the last axis.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from limpet import tile
+from limpet.kernels.base import Noise, Outcome, State
+
+STEP = 2e-3  # of the finite differences, in standard deviations of the noise
+STENCIL = {-3: -1, -2: 9, -1: -45, 1: 45, 2: -9, 3: 1}  # sixth order; divide by 60
+
+
+class Pairs(NamedTuple):
+    """Forward and back, for many pairs."""
+
+    outcome: np.ndarray  # of the forward move
+    inside: np.ndarray  # it ended within the walls
+    returned: np.ndarray  # the move back was possible, and ended where the forward one began
+    known: np.ndarray  # no finite difference ran into a wall or a failed projection
+    error: np.ndarray  # of the log of the ratio of the two acceptance probabilities
+
+    @property
+    def accepted(self):
+        """Which forward moves were possible."""
+        return self.outcome == Outcome.ACCEPTED
+
+    @property
+    def irreversible(self):
+        """How many moves would be accepted although there is no way back."""
+        return int(np.sum(self.accepted & ~self.returned))
+
+    @property
+    def outside(self):
+        """How many moves would be accepted although they end outside the walls."""
+        return int(np.sum(self.accepted & ~self.inside))
+
+    @property
+    def errors(self):
+        """The errors of the pairs that have a longhand ratio."""
+        return self.error[self.accepted & self.returned & self.known]
+
+
+# The target, longhand.
+
+
+def gradients(target, x):
+    """The gradients of the user's q, as columns."""
+    return jax.jacrev(target.q)(x).T
+
+
+def tangents(target, x):
+    """An orthonormal basis of the directions along the surface, as columns."""
+    G = gradients(target, x)
+    return jnp.linalg.qr(G, mode="complete")[0][:, G.shape[1] :]
+
+
+def log_off(target, x):
+    """Log of f_1 / k_1: exp(l) exp(-|q/eps|^2 / 2)."""
+    return target.log_density_at(x) - jnp.sum((target.q(x) / target.eps) ** 2) / 2
+
+
+def log_on(target, x, gradient_factor=1.0):
+    """Log of f_2 / k_2: exp(l) det(grad q^T grad q)^(-1/2)."""
+    G = gradients(target, x)
+    return target.log_density_at(x) - gradient_factor * jnp.linalg.slogdet(G.T @ G)[1] / 2
+
+
+def foot_of(target, a):
+    """The point of S that lies along the gradients at a: (2.20)."""
+    G = gradients(target, a)
+
+    def update(_, c):
+        x = a + G @ c
+        return c - jnp.linalg.solve(gradients(target, x).T @ G, target.q(x))
+
+    return a + G @ jax.lax.fori_loop(0, 15, update, jnp.zeros(G.shape[1]))
+
+
+@partial(jax.jit, static_argnums=0)
+def each(function, target, *columns):
+    """A function of a target and one point, at every pair."""
+    return jax.vmap(lambda *column: function(target, *column), in_axes=-1, out_axes=-1)(*columns)
+
+
+# Moves with given random numbers.
+
+
+@jax.jit
+def go(kernel, target, states, z, crosses):
+    """The proposals made of z, accepted where possible: Hard or Soft moves, or Off or On."""
+    width = z.shape[-1]
+    choice = jnp.where(crosses, jnp.zeros(width), jnp.ones(width))
+    noise = Noise(z, choice, jnp.full(width, -jnp.inf))
+    move = jax.vmap(type(kernel).move, in_axes=(None, None, -1, -1), out_axes=-1)
+    return move(kernel, target, noise, states)
+
+
+def log_proposal(kernel, target, states, z, crosses, directions, basis):
+    """Log density of the proposals made of z, and where it could be computed.
+
+    `directions` are those of z that a proposal depends on, `basis` those that it moves in; the
+    density is the Gaussian of z along the former over the Jacobian of the map to the latter.
+    """
+    d = directions.shape[1]
+    known, columns = np.ones(z.shape[-1], bool), []
+    for i in range(d):
+        column = 0.0
+        for k, weight in STENCIL.items():
+            shifted = z + k * STEP * directions[:, i]
+            ends, info = go(kernel, target, states, shifted, crosses)
+            known &= info.outcome == Outcome.ACCEPTED
+            column = column + weight * ends.x
+        columns.append(column / (60 * STEP))
+    jacobian = np.einsum("niw,njw->wij", basis, np.stack(columns, axis=1))
+    t = np.einsum("niw,nw->iw", directions, z)
+    gaussian = -np.sum(t**2, axis=0) / 2 - d * np.log(2 * np.pi) / 2
+    return gaussian - np.linalg.slogdet(jacobian)[1], known
+
+
+def along(basis, v):
+    """The part of v in the span of an orthonormal basis, pair by pair."""
+    return np.einsum("niw,miw,mw->nw", basis, basis, v)
+
+
+def hard(kernel, target, states, z, gradient_factor=1.0) -> Pairs:
+    """Hard moves from states on S."""
+    there, forward = go(kernel, target, states, z, False)
+    T_x, T_y = each(tangents, target, states.x), each(tangents, target, there.x)
+    z_back = along(T_y, states.x - there.x) / kernel.sigma_hrd
+    back, backward = go(kernel, target, there, z_back, False)
+    log_h, known = log_proposal(kernel, target, states, z, False, T_x, T_y)
+    log_h_back, known_back = log_proposal(kernel, target, there, z_back, False, T_y, T_x)
+    log_f = partial(log_on, gradient_factor=gradient_factor)
+    change = each(log_f, target, there.x) - each(log_f, target, states.x)
+    longhand = change + log_h_back - log_h
+    known &= known_back
+    return _pairs(target, states, there, forward, back, backward, longhand, known)
+
+
+def soft(kernel, target, states, z) -> Pairs:
+    """Soft moves from states off S; the proposal is symmetric by construction."""
+    there, forward = go(kernel, target, states, z, False)
+    back, backward = go(kernel, target, there, -z, False)
+    longhand = each(log_off, target, there.x) - each(log_off, target, states.x)
+    known = np.ones(z.shape[-1], bool)
+    return _pairs(target, states, there, forward, back, backward, longhand, known)
+
+
+def off(kernel, target, states, z) -> Pairs:
+    """Off moves from states on S."""
+    there, forward = go(kernel, target, states, z, True)
+    foot = each(foot_of, target, there.x)
+    z_back = along(each(tangents, target, foot), states.x - foot) / kernel.scales(target).on
+    back, backward = go(kernel, target, there, z_back, True)
+    longhand, known = _off_ratio(kernel, target, states, z, there, z_back, foot)
+    return _pairs(target, states, there, forward, back, backward, longhand, known)
+
+
+def on(kernel, target, states, z) -> Pairs:
+    """On moves from states off S."""
+    there, forward = go(kernel, target, states, z, True)
+    # a kick is linear in z, so small kicks along each axis tell which z leads back
+    kicks = [
+        go(kernel, target, there, np.full_like(z, 0.0) + STEP * e[:, None], True)[0].x - there.x
+        for e in np.eye(len(z))
+    ]
+    matrix = np.moveaxis(np.stack(kicks, axis=1), -1, 0) / STEP
+    singular = np.linalg.cond(matrix) > 1e12
+    matrix[singular] = np.eye(len(z))
+    z_back = np.linalg.solve(matrix, np.asarray(states.x - there.x).T[..., None])[..., 0].T
+    back, backward = go(kernel, target, there, z_back, True)
+    foot = each(foot_of, target, states.x)
+    longhand, known = _off_ratio(kernel, target, there, z_back, states, z, foot)
+    known &= ~singular
+    return _pairs(target, states, there, forward, back, backward, -longhand, known)
+
+
+def _off_ratio(kernel, target, on_s, z_off, off_s, z_on, foot):
+    """Log of (2.2) for the Off moves, with the constants (3.10)."""
+    m, (n, width) = len(on_s.values), z_off.shape
+    leaving, landing = kernel.off_probability, kernel.on_probability
+    eps = np.broadcast_to(target.eps, (m,))
+    log_k2 = np.log(landing / leaving) + m / 2 * np.log(2 * np.pi) + np.sum(np.log(eps))
+    T_foot, T_s = each(tangents, target, foot), each(tangents, target, on_s.x)
+    axes = np.repeat(np.eye(n)[..., None], width, axis=-1)
+    log_h12, known = log_proposal(kernel, target, off_s, z_on, True, T_foot, T_s)
+    log_h21, known_off = log_proposal(kernel, target, on_s, z_off, True, axes, axes)
+    numerator = each(log_off, target, off_s.x) + np.log(landing) + log_h12
+    denominator = log_k2 + each(log_on, target, on_s.x) + np.log(leaving) + log_h21
+    return numerator - denominator, known & known_off
+
+
+def _pairs(target, states, there, forward, back, backward, longhand, known):
+    with np.errstate(divide="ignore", invalid="ignore"):
+        measured = np.log(forward.acceptance) - np.log(backward.acceptance)
+        error = np.abs(measured - np.asarray(longhand))
+    miss = np.linalg.norm(back.x - states.x, axis=0)
+    return Pairs(
+        outcome=np.asarray(forward.outcome),
+        inside=np.asarray(each(lambda target, x: target.contains(x), target, there.x)),
+        returned=np.asarray(backward.outcome == Outcome.ACCEPTED) & (miss < 1e-7),
+        known=known,
+        error=error,
+    )
+
+
+# States to start from.
+
+
+def on_states(kernel, target, points) -> State:
+    """States on S."""
+    return tile.first_states(kernel, target, points)
+
+
+def off_states(kernel, target, points, seed) -> State:
+    """States off S: from each point, Off moves until one was possible."""
+    states = on_states(kernel, target, points)
+    rng = np.random.default_rng(seed)
+    for _ in range(20):
+        left, _ = go(kernel, target, states, rng.normal(size=states.x.shape), True)
+        states = jax.tree.map(lambda a, b, on=states.on: jnp.where(on, a, b), left, states)
+    return jax.tree.map(lambda a: a[..., ~states.on], states)

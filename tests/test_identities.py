@@ -1,0 +1,99 @@
+"""Every move satisfies detailed balance, pair by pair, to 1e-8: see identities.py."""
+
+import functools
+
+import identities
+import numpy as np
+import pytest
+from models import CASES
+
+import limpet
+from limpet.kernels import Outcome
+
+PAIRS = {"ellipsoid-sphere": 4_000, "torus": 4_000, "tilted": 4_000, "beads": 500}
+WANTED = 10_000  # pairs of each move, over all cases
+MOVES = {
+    "hard": identities.hard,
+    "off": identities.off,
+    "on": identities.on,
+    "soft": identities.soft,
+}
+
+
+def skewed(case):
+    """A sampler with no two step sizes alike, none of them eps: nothing cancels by luck."""
+    return limpet.SAS(
+        sigma_hrd=CASES[case].sigma_hrd,
+        sigma_prp=0.13,
+        sigma_tan=0.06 if case == "beads" else 0.11,
+        sigma_on=0.04 if case == "beads" else 0.07,
+        sigma_sft=0.06,
+        off_probability=0.3,
+        on_probability=0.6,
+        tolerance=1e-14,  # finite differences magnify what Newton leaves
+    )
+
+
+@functools.cache
+def states(case):
+    """States on S and off S, of one number."""
+    kernel, (target, start, _) = skewed(case), CASES[case]
+    points = limpet.find_start(target, start, PAIRS[case], seed=1)
+    return {
+        True: identities.on_states(kernel, target, points),
+        False: identities.off_states(kernel, target, points, seed=2),
+    }
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_acceptance_ratios_are_those_of_the_paper(case):
+    kernel, target = skewed(case), CASES[case].target
+    for k, (move, identity) in enumerate(MOVES.items()):
+        begin = states(case)[move in ("hard", "off")]
+        z = np.random.default_rng(k).normal(size=begin.x.shape)
+        pairs = identity(kernel, target, begin, z)
+        assert pairs.irreversible == 0, move
+        assert pairs.outside == 0, move
+        # pairs next to a wall or a fold have no finite difference
+        assert len(pairs.errors) > 0.85 * PAIRS[case], move
+        assert pairs.errors.max() <= 1e-8, move
+
+
+def test_there_are_enough_pairs():
+    assert 0.85 * sum(PAIRS.values()) >= WANTED
+
+
+@pytest.mark.parametrize(("measure", "gradient_factor"), [("soft", 1.0), ("hausdorff", 0.0)])
+def test_surface_sampler(measure, gradient_factor):
+    for case in ("ellipsoid-sphere", "tilted"):
+        kernel = limpet.SurfaceSampler(measure=measure, sigma_hrd=CASES[case].sigma_hrd)
+        begin = states(case)[True]
+        z = np.random.default_rng(5).normal(size=begin.x.shape)
+        pairs = identities.hard(kernel, CASES[case].target, begin, z, gradient_factor)
+        assert pairs.irreversible == pairs.outside == 0
+        assert pairs.errors.max() <= 1e-8
+
+
+def test_random_walk():
+    target = CASES["tilted"].target
+    kernel = limpet.RandomWalk(sigma=0.05)
+    begin = identities.on_states(kernel, target, np.asarray(states("tilted")[False].x).T)
+    pairs = identities.soft(
+        kernel, target, begin, np.random.default_rng(6).normal(size=begin.x.shape)
+    )
+    assert pairs.outside == 0
+    assert pairs.errors.max() <= 1e-8
+
+
+@pytest.mark.parametrize("case", ["ellipsoid-sphere", "torus"])
+def test_every_accepted_leap_has_a_way_back(case):
+    """With steps as large as the surface, ways back fail often: none may slip through."""
+    kernel = limpet.SAS(sigma_hrd=1.5, sigma_tan=0.4, sigma_on=0.4, sigma_prp=0.5, newton_cap=5)
+    failed = 0
+    for k, move in enumerate(("hard", "off")):
+        begin = states(case)[True]
+        z = np.random.default_rng(10 + k).normal(size=begin.x.shape)
+        pairs = MOVES[move](kernel, CASES[case].target, begin, z)
+        assert pairs.irreversible == pairs.outside == 0, move
+        failed += np.sum(pairs.outcome == Outcome.REVERSE)
+    assert failed > 30
