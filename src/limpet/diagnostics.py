@@ -1,13 +1,12 @@
 """How well a chain mixes: autocorrelation time, effective sample size, R-hat."""
 
-import warnings
-
 import numpy as np
 import scipy.fft
 
-from limpet.errors import InputError, LimpetWarning
+from limpet.errors import InputError, LimpetWarning, real_array, warn
 
 WINDOW = 5  # lags summed, in units of tau: Sokal's recommendation
+ENOUGH = 50  # draws, in units of tau, below which the estimate itself is noise
 
 
 def autocorrelation_time(f) -> float:
@@ -31,17 +30,29 @@ def autocorrelation_time(f) -> float:
     >>> round(limpet.autocorrelation_time(noise), 1)
     1.0
     """
-    f = np.asarray(f, float)
-    if f.ndim not in (1, 2) or f.shape[-1] < 2:
+    f = real_array("f", f, "real numbers, in an array (chain, draw) or (draw,)")
+    if f.ndim not in (1, 2) or f.shape[-1] < 2 or not f.size:
         raise InputError(
             f"f has shape {f.shape}: expected (chain, draw) or (draw,), with two draws or more."
         )
     if not np.isfinite(f).all():
         raise InputError(f"f has {(~np.isfinite(f)).sum()} entries that are not finite.")
-    f = np.atleast_2d(f) - f.mean()
+    tau, enough = windowed_time(np.atleast_2d(f))
+    if not enough:
+        warn(
+            f"{f.size} draws in chains of {f.shape[-1]} are too few to tell their autocorrelation"
+            f" time, which looks like {tau:.3g} or more: draw at least {ENOUGH * tau:.0f}.",
+            LimpetWarning,
+        )
+    return tau
+
+
+def windowed_time(f: np.ndarray) -> tuple[float, bool]:
+    """The autocorrelation time of f (chain, draw), and whether there are enough draws to tell."""
+    f = f - f.mean()
     draws = f.shape[1]
     if not f.any():
-        return float(draws)
+        return float(draws), False
     length = scipy.fft.next_fast_len(2 * draws, real=True)
     spectrum = np.asarray(scipy.fft.rfft(f, n=length, axis=1))
     power = np.mean(np.abs(spectrum) ** 2, axis=0)
@@ -49,11 +60,6 @@ def autocorrelation_time(f) -> float:
     tau = 2 * np.cumsum(covariance / covariance[0]) - 1
     closed = np.flatnonzero(np.arange(draws) >= WINDOW * tau)
     if not len(closed):
-        warnings.warn(
-            f"{draws} draws per chain are too few for their autocorrelation time: it is at least"
-            f" {draws / WINDOW:.0f}. Draw more.",
-            LimpetWarning,
-            stacklevel=2,
-        )
-        return float(max(tau[-1], draws / WINDOW))
-    return float(tau[closed[0]])
+        return max(float(tau[-1]), draws / WINDOW), False
+    estimate = float(tau[closed[0]])
+    return estimate, f.size >= ENOUGH * estimate

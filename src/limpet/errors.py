@@ -5,6 +5,11 @@ A message names the argument, the value that was given, what was expected and wh
 
 import math
 import operator
+import os
+import sys
+import warnings
+
+import numpy as np
 
 
 class LimpetError(Exception):
@@ -58,7 +63,7 @@ def probability(name, value):
 
 
 def whole(name, value, least):
-    """A whole number no smaller than `least`, as an int."""
+    """A whole number no smaller than `least` that fits 63 bits, as an int."""
     try:
         if isinstance(value, bool):
             raise TypeError
@@ -69,15 +74,37 @@ def whole(name, value, least):
         ) from None
     if number < least:
         raise InputError(f"{name}={value!r}: expected a whole number, {least} or more.")
+    if number >= 2**63:
+        raise InputError(f"{name}={value!r}: expected a whole number below 2**63.")
     return number
+
+
+def real_array(name, value, expected):
+    """Real numbers as an array of doubles; `expected` says what was wanted."""
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind not in "iuf":
+            raise TypeError
+        return array.astype(float)
+    except (TypeError, ValueError):
+        raise InputError(f"{name}={value!r}: expected {expected}.") from None
+
+
+def warn(message, category):
+    """Warn at the line outside limpet that led here."""
+    ours = os.path.dirname(__file__)
+    level, frame = 1, sys._getframe()
+    while frame is not None and frame.f_code.co_filename.startswith(ours):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
 
 
 def _number(name, value):
     try:
-        if isinstance(value, bool):
+        if isinstance(value, bool | str | bytes):
             raise TypeError
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(f"{name}={value!r}: expected a number, not {_kind(value)}.") from None
 
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from limpet.errors import InputError
+from limpet.errors import InputError, real_array
 
 
 class Layout(NamedTuple):
@@ -33,6 +33,16 @@ class Layout(NamedTuple):
     def __str__(self):
         pairs = zip(self.names, self.shapes, strict=True)
         return ", ".join(f"{name}: {shape}" for name, shape in pairs)
+
+    @property
+    def axes(self):
+        """The names of each variable's own axes."""
+        return tuple(
+            (f"{name}_dim",)
+            if len(shape) == 1
+            else tuple(f"{name}_dim_{i}" for i in range(len(shape)))
+            for name, shape in zip(self.names, self.shapes, strict=True)
+        )
 
     @property
     def size(self):
@@ -92,7 +102,10 @@ def read_points(name, given):
 
 
 def _is_tree(given):
-    leaf = jax.tree_util.treedef_is_leaf(jax.tree.structure(given))
+    try:
+        leaf = jax.tree_util.treedef_is_leaf(jax.tree.structure(given))
+    except ValueError:
+        raise InputError(f"start={given!r}: expected names of one kind, all strings.") from None
     return not leaf and not isinstance(given, list) and not _is_numbers(given)
 
 
@@ -101,12 +114,21 @@ def _is_numbers(given):
     return type(given) in (list, tuple) and all(np.ndim(a) == 0 for a in jax.tree.leaves(given))
 
 
+def _is_array(given):
+    return given is None or _is_numbers(given)
+
+
 def _read_trees(name, points):
     points = [
-        jax.tree.map(lambda leaf: _doubles(name, leaf), point, is_leaf=_is_numbers)
+        jax.tree_util.tree_map_with_path(
+            lambda path, leaf: _doubles(name + jax.tree_util.keystr(path), leaf),
+            point,
+            is_leaf=_is_array,
+        )
         for point in points
     ]
     layout = Layout.of(points[0])
+    _check_names(name, layout)
     for k, point in enumerate(points):
         if Layout.of(point) != layout:
             raise InputError(
@@ -116,14 +138,20 @@ def _read_trees(name, points):
     return layout, np.stack([np.asarray(layout.vector(point)) for point in points])
 
 
+def _check_names(name, layout):
+    """Refuse names that the result could not have."""
+    taken = ["chain", "draw", *(axis for axes in layout.axes for axis in axes)]
+    for variable in layout.names:
+        if "/" in variable or variable in taken or layout.names.count(variable) > 1:
+            raise InputError(
+                f"{name} has a variable called {variable!r}: expected names that differ from each"
+                " other, from 'chain', 'draw' and the variables' own axes, without a '/'."
+            )
+
+
 def _doubles(name, given):
-    try:
-        array = np.asarray(given)
-        if array.dtype.kind not in "iuf":
-            raise TypeError
-        return array.astype(float)
-    except (TypeError, ValueError):
-        raise InputError(
-            f"{name}={given!r}: expected real numbers, as a vector, a batch of vectors of one"
-            " length, or a pytree (dict) of arrays."
-        ) from None
+    return real_array(
+        name,
+        given,
+        "real numbers, as a vector, a batch of vectors of one length, or a pytree (dict) of arrays",
+    )

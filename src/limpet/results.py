@@ -10,7 +10,7 @@ import rich.table
 import xarray as xr
 
 from limpet.collect import Collector
-from limpet.diagnostics import autocorrelation_time
+from limpet.diagnostics import windowed_time
 from limpet.errors import InputError
 from limpet.kernels.base import Move, Outcome
 from limpet.layout import Layout
@@ -25,11 +25,11 @@ def datasets(collector: Collector, layout: Layout, first_chain: int) -> dict[str
     if collector.surface is not None:
         kept["surface"] = collector.surface
     groups = {
-        name: _dataset(dict(zip(layout.names, layout.pieces(group.x), strict=True)))
+        name: _dataset(dict(zip(layout.names, layout.pieces(group.x), strict=True)), layout.axes)
         for name, group in kept.items()
     }
     groups["sample_stats"] = _dataset(
-        {"lp": collector.posterior.lp, "step": collector.posterior.step}
+        {"lp": collector.posterior.lp, "step": collector.posterior.step}, axes=[(), ()]
     )
     proposals = collector.counts.sum(axis=2)
     acceptance = np.where(proposals, collector.acceptance / np.maximum(proposals, 1), np.nan)
@@ -60,14 +60,13 @@ def totals(moves: xr.Dataset, used: tuple[Move, ...]) -> dict:
     return {"steps": int(counts.sum()), "acceptance": acceptance, "counts": by_move}
 
 
-def _dataset(arrays):
+def _dataset(arrays, axes):
+    """Arrays of shape (chain, draw, ...) with the names of their further axes."""
     variables, coords = {}, {}
-    for name, array in arrays.items():
-        inner = array.ndim - 2
-        dims = [f"{name}_dim"] if inner == 1 else [f"{name}_dim_{i}" for i in range(inner)]
-        variables[name] = (("chain", "draw", *dims), array)
-        for dim, size in zip(("chain", "draw", *dims), array.shape, strict=True):
-            coords[dim] = np.arange(size)
+    for (name, array), own in zip(arrays.items(), axes, strict=True):
+        dims = ("chain", "draw", *own)
+        variables[name] = (dims, array)
+        coords |= {dim: np.arange(size) for dim, size in zip(dims, array.shape, strict=True)}
     return xr.Dataset(variables, coords)
 
 
@@ -172,7 +171,7 @@ def _variables(posterior):
         ]
         columns.append(flat)
     values = np.concatenate(columns, axis=-1)
-    tau = [autocorrelation_time(values[:, :, i]) for i in range(values.shape[-1])]
+    tau = [windowed_time(values[:, :, i])[0] for i in range(values.shape[-1])]
     deviation = values.std(axis=(0, 1))
     return xr.Dataset(
         {

@@ -1,7 +1,6 @@
 """`limpet.sample`: from a target and a start to draws."""
 
 import time
-import warnings
 from importlib.metadata import version
 from typing import NamedTuple
 
@@ -11,11 +10,11 @@ import xarray as xr
 
 from limpet import errors, results, tile
 from limpet.collect import Collector
-from limpet.errors import InputError, LimpetWarning, StuckError
+from limpet.errors import InputError, LimpetWarning, StuckError, warn
 from limpet.kernels import SAS, Kernel, Move, Outcome
 from limpet.layout import read_points
 from limpet.start import find_vectors
-from limpet.target import Target
+from limpet.target import Target, check_target
 
 PATIENCE = 10_000  # draws that a chain should have made, but made none, before it counts as stuck
 NAMED = 8  # most chains named in one message
@@ -119,8 +118,7 @@ def sample(
 
 
 def _check(target, kernel, keep_surface):
-    if not isinstance(target, Target):
-        raise InputError(f"target={target!r}: expected a limpet.Target(q, eps).")
+    check_target(target)
     if isinstance(kernel, type):
         raise InputError(f"kernel={kernel.__name__} is a class: expected {kernel.__name__}(...).")
     if not isinstance(kernel, Kernel):
@@ -128,15 +126,12 @@ def _check(target, kernel, keep_surface):
             f"kernel={kernel!r}: expected limpet.SAS(...), limpet.SurfaceSampler(...) or"
             " limpet.RandomWalk(...)."
         )
+    if not isinstance(keep_surface, bool):
+        raise InputError(f"keep_surface={keep_surface!r}: expected True or False.")
     if keep_surface and Move.OFF not in kernel.moves:
         raise InputError(
             f"keep_surface=True does not fit kernel={kernel!r}, which does not move on and off the"
             " surface: expected limpet.SAS(...), or keep_surface=False."
-        )
-    if not jax.config.read("jax_enable_x64"):
-        raise InputError(
-            "JAX is set to single precision (jax_enable_x64 is False): limpet needs doubles."
-            ' Leave it as `import limpet` sets it, or jax.config.update("jax_enable_x64", True).'
         )
 
 
@@ -145,7 +140,13 @@ def _run_tile(kernel, target, starts, first, width, plan):
     chains, n = starts.shape
     padded = np.pad(starts, [(0, width - chains), (0, 0)], "edge")
     key = jax.random.fold_in(jax.random.key(plan.seed), first // width)
-    collector = Collector(chains, n, plan.draws, plan.thin, plan.keep_surface)
+    try:
+        collector = Collector(chains, n, plan.draws, plan.thin, plan.keep_surface)
+    except MemoryError:
+        raise InputError(
+            f"draws={plan.draws} of {chains} chains with {n} numbers each do not fit into memory:"
+            " expected fewer, or a larger thin."
+        ) from None
 
     began = time.perf_counter()
     states = tile.first_states(kernel, target, padded)
@@ -201,10 +202,9 @@ def _warn_of_still_chains(tree):
     counts = tree["moves"]["counts"].values
     still = np.flatnonzero(counts[:, :, Outcome.ACCEPTED].sum(axis=1) == 0)
     if len(still):
-        warnings.warn(
+        warn(
             f"Chains {_listed(still)} never left their start. {_causes(counts[still])}",
             LimpetWarning,
-            stacklevel=3,
         )
 
 

@@ -13,13 +13,14 @@ from limpet import errors
 from limpet.errors import InputError, StartError
 from limpet.layout import read_points
 from limpet.linalg import Normals, Values, Vector
-from limpet.target import Target
+from limpet.target import Target, check_target
 
 ATTEMPTS = 6  # restarts of a chain's search, each perturbed half as much as the last
 ITERATIONS = 200
 BATCH = 64  # searches made side by side; fixed, so that a search's bits depend on nothing else
 TOLERANCE = 1e-12  # |q_i| <= TOLERANCE |grad q_i| |x| is on the surface
-SINGULAR = 1e-7  # smallest singular value of the scaled gradients that counts as full rank
+NEARBY = 1e-4  # how far "right beside" is, in units of the distance from the origin
+SINGULAR = 1e-5  # smallest singular value of the gradients, in units of those nearby
 RESOLUTION = 1e3  # eps must be this many times the rounding error of q
 
 
@@ -29,7 +30,7 @@ class Search(NamedTuple):
     x: Vector
     values: Values  # q / eps there
     reached: Bool[Array, ""]
-    rank: Float[Array, ""]  # smallest singular value of the gradients, in units of the guess's
+    rank: Float[Array, ""]  # smallest singular value of the gradients, in units of those nearby
     usable: Bool[Array, ""]
 
 
@@ -75,6 +76,7 @@ def find_start(target: Target, guess, count: int = 1, seed: int = 0):
     >>> limpet.find_start(circle, [3.0, 4.0])
     array([[0.6, 0.8]])
     """
+    check_target(target)
     count, seed = errors.whole("count", count, 1), errors.whole("seed", seed, 0)
     layout, guesses = read_points("guess", guess)
     starts = find_vectors(target.on_vectors(layout), guesses, count, seed, "guess")
@@ -99,17 +101,16 @@ def find_vectors(target: Target, guesses, count: int, seed: int, name: str):
             _check_resolution(target, found)
             return found
         distance = np.where(search.usable, np.inf, np.linalg.norm(search.values, axis=1))
-        k = int(np.nanargmin(distance))
+        distance = np.where(np.isfinite(distance), distance, np.inf)
+        k = int(np.argmin(distance))
         if closest is None or distance[k] < np.linalg.norm(closest.values):
             closest = Search(*(part[k] for part in search))
     raise StartError(_explained(target, closest, int((~usable).sum()), count))
 
 
 def _local(target, _key, x):
-    values, normals = target.values_and_normals(x)
-    return Local(
-        values * target.eps, normals * target.eps, target.contains(x), target.log_density_at(x)
-    )
+    q, normals = target.plain().values_and_normals(x)
+    return Local(q, normals, target.contains(x), target.log_density_at(x))
 
 
 def _check_guesses(target, guesses, name):
@@ -121,8 +122,13 @@ def _check_guesses(target, guesses, name):
                 f"q is not finite at the {where}: q = {_shown(local.q[k])}."
                 " Start where it is defined."
             )
+        if not np.isfinite(local.normals[k]).all():
+            raise InputError(
+                f"The gradient of q is not finite at the {where}: {_shown(local.normals[k].T)}."
+                " Look for a square root or a norm of zero."
+            )
         if not local.inside[k]:
-            walls = np.ravel(target.inside(guess))
+            walls = np.ravel(target.inside(jnp.asarray(guess)))
             raise InputError(
                 f"The {where} is outside the walls: inside = {_shown(walls)}, expected all >= 0."
             )
@@ -156,8 +162,9 @@ def _search(target: Target, key, guess: Vector, size: Float[Array, ""], chain) -
     start = guess + size * jnp.where(rms > 0, rms, 1.0) * noise
 
     def reached(x, values, normals):
+        slope = jnp.linalg.norm(normals, axis=0)
         reach = jnp.linalg.norm(x) + jnp.linalg.norm(guess)
-        return jnp.all(jnp.abs(values) <= TOLERANCE * jnp.linalg.norm(normals, axis=0) * reach)
+        return jnp.all((jnp.abs(values) <= TOLERANCE * slope * reach) & jnp.isfinite(slope))
 
     def going(carry):
         i, x, values, normals, _ = carry
@@ -178,8 +185,15 @@ def _search(target: Target, key, guess: Vector, size: Float[Array, ""], chain) -
 
     first = (0, start, *target.values_and_normals(start), 1e-3)
     _, x, values, normals, _ = jax.lax.while_loop(going, update, first)
-    scale = jnp.linalg.norm(target.values_and_normals(guess)[1], axis=0)
-    rank = jnp.linalg.svd(normals / jnp.where(scale > 0, scale, 1.0), compute_uv=False)[-1]
+    # from afar the tolerance was loose: a few undamped steps take the rest of the way
+    last = jax.lax.fori_loop(0, 3, lambda _, carry: update(carry), (0, x, values, normals, 0.0))
+    _, x, values, normals, _ = last
+    # a gradient that vanishes on the surface is far smaller there than right beside it
+    size, guess_size = jnp.linalg.norm(x), jnp.linalg.norm(guess)
+    beside = x + NEARBY * jnp.where(size > 1e-10 * guess_size, size, guess_size) * noise
+    scale = jnp.linalg.norm(target.values_and_normals(beside)[1], axis=0)
+    scaled = normals / jnp.where(jnp.isfinite(scale) & (scale > 0), scale, 1.0)
+    rank = jnp.linalg.svd(jnp.where(jnp.isfinite(scaled), scaled, 0.0), compute_uv=False)[-1]
     on = reached(x, values, normals)
     allowed = target.contains(x) & jnp.isfinite(target.log_density_at(x))
     return Search(x, values, on, rank, on & (rank > SINGULAR) & allowed)
@@ -202,11 +216,15 @@ def _explained(target, closest, failed, count):
     x = closest.x
     if not closest.reached:
         # the searches stop short where constraints contradict each other; this one goes all the way
-        squares = jax.jit(jax.value_and_grad(lambda x: jnp.sum(target.values(x) ** 2)))
-        x = scipy.optimize.minimize(squares, x, jac=True, method="BFGS").x
+        weights = target.smallest_eps()
+        squares = jax.jit(jax.value_and_grad(lambda x: jnp.sum((target.values(x) * weights) ** 2)))
+        end = scipy.optimize.minimize(squares, x, jac=True, method="BFGS")
+        x = end.x if np.isfinite(end.fun) and np.isfinite(end.jac).all() else x
     local = _local(target, None, x)
-    singular = np.linalg.svd(np.asarray(local.normals), compute_uv=False)
-    if closest.rank < 100 * SINGULAR and np.linalg.norm(local.q) < 1e-6:
+    normals = np.asarray(local.normals)
+    finite = np.isfinite(normals).all()
+    singular = np.linalg.svd(normals, compute_uv=False) if finite else np.full(len(local.q), np.nan)
+    if closest.reached and closest.rank < SINGULAR:
         reason = (
             "The gradient of q loses rank there: look for a constraint that is given twice,"
             " squared, or implied by the others."

@@ -7,18 +7,22 @@ A `Target` holds the user's functions and checks them. Inside limpet q is always
 import dataclasses
 import os
 import traceback
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
+from jax.experimental import checkify
 from jaxtyping import Array, Bool, Float
 
-from limpet.errors import InputError, PrecisionWarning
+from limpet.errors import InputError, PrecisionWarning, real_array, warn
 from limpet.layout import Layout
 from limpet.linalg import UNROLLED, Normals, Values, Vector
+
+SHORT_FLOATS = (jnp.float32, jnp.float16, jnp.bfloat16)
+SMALLEST_EPS = 1e-150  # below this q / eps overflows
 
 
 class Target:
@@ -108,6 +112,10 @@ class Target:
             (lifted(self.q), lifted(self.log_density), lifted(self.inside)), (self.eps,)
         )
 
+    def plain(self) -> "Target":
+        """The same target with eps = 1: its values and normals are those of q itself."""
+        return _rebuilt((self.q, self.log_density, self.inside), (np.float64(1.0),))
+
     def check(self, x: Vector) -> int:
         """Refuse functions that cannot be used at points like x; the number of constraints."""
         n = len(x)
@@ -122,14 +130,14 @@ class Target:
             jaxprs["inside"], shape = _traced("inside", self.inside, x)
             _check_walls(shape)
         for name, jaxpr in jaxprs.items():
-            if _mentions_float32(jaxpr.jaxpr):
-                warnings.warn(
-                    f"{name} computes with float32 numbers, probably constants made before"
-                    " limpet was imported: about 7 digits, too few to hold a point on the surface."
+            if short := _short_floats(jaxpr.jaxpr):
+                warn(
+                    f"{name} computes with {short} numbers, probably constants made before"
+                    " limpet was imported: too few digits to hold a point on the surface."
                     " Make the constants after `import limpet`, or with dtype=float.",
                     PrecisionWarning,
-                    stacklevel=3,
                 )
+            _check_indices(name, getattr(self, name), x)
         return m
 
 
@@ -159,11 +167,19 @@ jax.tree_util.register_pytree_node(
 )
 
 
+def check_target(target):
+    """Refuse what is not a target, and a JAX without doubles."""
+    if not isinstance(target, Target):
+        raise InputError(f"target={target!r}: expected a limpet.Target(q, eps).")
+    if not jax.config.read("jax_enable_x64"):
+        raise InputError(
+            "JAX is set to single precision (jax_enable_x64 is False): limpet needs doubles."
+            ' Leave it as `import limpet` sets it, or jax.config.update("jax_enable_x64", True).'
+        )
+
+
 def _read_eps(given):
-    try:
-        eps = np.asarray(given, float)
-    except (TypeError, ValueError):
-        raise InputError(f"eps={given!r}: expected a number, or one per constraint.") from None
+    eps = real_array("eps", given, "a number, or one per constraint")
     if eps.ndim > 1:
         raise InputError(f"eps has shape {eps.shape}: expected a number, or one per constraint.")
     for value in np.atleast_1d(eps):
@@ -176,6 +192,11 @@ def _read_eps(given):
             )
         if value < 0:
             raise InputError(f"eps={given!r} is negative: expected a number above zero.")
+        if value < SMALLEST_EPS:
+            raise InputError(
+                f"eps={given!r} is below what doubles can work with: expected at least"
+                f" {SMALLEST_EPS}."
+            )
         if np.isinf(value):
             raise InputError(f"eps={given!r} is infinite: expected a finite eps above zero.")
     return eps
@@ -258,7 +279,7 @@ def _traced(name, function, x):
     try:
         return jax.make_jaxpr(function, return_shape=True)(x)
     except Exception as error:
-        ours = (os.path.dirname(__file__), os.path.dirname(jax.__file__))
+        ours = tuple(os.path.dirname(module) for module in (__file__, jax.__file__, np.__file__))
         frames = [
             f" at {frame.filename}:{frame.lineno} ({frame.line})"
             for frame in traceback.extract_tb(error.__traceback__)
@@ -273,16 +294,35 @@ def _traced(name, function, x):
         ) from None
 
 
-def _mentions_float32(jaxpr):
+def _check_indices(name, function, x):
+    """Refuse an index beyond the end of an array: JAX would quietly take the last entry."""
+    if isinstance(x, Tracer):
+        return
+    try:
+        checked = checkify.checkify(function, errors=checkify.index_checks)
+        message = jax.jit(checked)(x)[0].get()
+    except Exception:  # not every program can be checked
+        return
+    if message is not None:
+        reason = message.split("\n")[0].split(" Failed at")[0]
+        raise InputError(
+            f"{name} reads beyond the end of an array: {reason.strip()} The point has {len(x)}"
+            f" numbers; is that what {name} was written for?"
+        )
+
+
+def _short_floats(jaxpr):
+    """The first type of floats shorter than doubles in a program, if there is one."""
     atoms = list(jaxpr.constvars)
     for equation in jaxpr.eqns:
         atoms += [*equation.invars, *equation.outvars]
         for value in equation.params.values():
             for part in value if isinstance(value, tuple | list) else (value,):
                 inner = getattr(part, "jaxpr", part)
-                if hasattr(inner, "eqns") and _mentions_float32(inner):
-                    return True
-    return any(getattr(atom.aval, "dtype", None) == np.float32 for atom in atoms)
+                if hasattr(inner, "eqns") and (short := _short_floats(inner)):
+                    return short
+    types = [getattr(atom.aval, "dtype", None) for atom in atoms]
+    return next((str(t) for t in types if t in SHORT_FLOATS), None)
 
 
 def _name(function):

@@ -17,7 +17,7 @@ from limpet import errors
 from limpet.layout import Layout
 from limpet.linalg import Normals, Square, Values, Vector, factor, half_log_det
 from limpet.projection import Landing, project
-from limpet.target import Target
+from limpet.target import Target, check_target
 
 
 class Move(enum.IntEnum):
@@ -137,6 +137,7 @@ class Kernel(abc.ABC):
         State
             Fit for `step`, `jax.vmap` and `jax.lax.scan`.
         """
+        check_target(target)
         layout = Layout.of(x)
         flat, vector = target.on_vectors(layout), layout.vector(x)
         flat.check(vector)
@@ -254,9 +255,10 @@ def chosen(flag, yes, no):
     return jax.tree.map(lambda a, b: jnp.where(flag, a, b), yes, no)
 
 
-def checked_scales(kernel, *names):
-    """Refuse step sizes that are not positive numbers; None stands for the default."""
+def check_positive(kernel, *names):
+    """Refuse numbers that are not positive; None stands for a default, where there is one."""
+    defaults = {field.name: field.default for field in dataclasses.fields(kernel)}
     for name in names:
         value = getattr(kernel, name)
-        if value is not None:
+        if value is not None or defaults[name] is not None:
             object.__setattr__(kernel, name, errors.positive(name, value))

@@ -10,7 +10,7 @@ from limpet.kernels.base import (
     Move,
     Outcome,
     State,
-    checked_scales,
+    check_positive,
     chosen,
     judge,
     soft_log_ratio,
@@ -41,7 +41,7 @@ class RandomWalk(Kernel):
     moves = (Move.SOFT,)
 
     def __post_init__(self):
-        checked_scales(self, "sigma")
+        check_positive(self, "sigma")
 
     def share_kept(self):
         """Every step is a draw."""

@@ -23,7 +23,7 @@ from limpet.kernels.base import (
     Outcome,
     State,
     came_back,
-    checked_scales,
+    check_positive,
     chosen,
     hard_log_ratio,
     judge,
@@ -102,7 +102,7 @@ class SAS(Kernel):
     moves = (Move.HARD, Move.OFF, Move.ON, Move.SOFT)
 
     def __post_init__(self):
-        checked_scales(
+        check_positive(
             self,
             "sigma_hrd",
             "sigma_prp",

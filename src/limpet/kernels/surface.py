@@ -12,7 +12,7 @@ from limpet.kernels.base import (
     Outcome,
     State,
     came_back,
-    checked_scales,
+    check_positive,
     chosen,
     hard_log_ratio,
     judge,
@@ -55,11 +55,11 @@ class SurfaceSampler(Kernel):
     moves = (Move.HARD,)
 
     def __post_init__(self):
-        if self.measure not in MEASURES:
+        if self.measure not in tuple(MEASURES):
             raise errors.InputError(
                 f"measure={self.measure!r}: expected one of {', '.join(map(repr, MEASURES))}."
             )
-        checked_scales(self, "sigma_hrd", "tolerance", "reverse_tolerance")
+        check_positive(self, "sigma_hrd", "tolerance", "reverse_tolerance")
         errors.whole("newton_cap", self.newton_cap, 1)
 
     def share_kept(self):
