@@ -19,6 +19,7 @@ class Kept:
         self.lp = np.empty((chains, draws))
         self.step = np.empty((chains, draws), np.int64)
         self.visits = np.zeros(chains, np.int64)
+        self.last = np.zeros(chains, np.int64)  # step after the last visit
         self.wanted = draws * thin
         self.thin = thin
 
@@ -37,6 +38,8 @@ class Kept:
         self.lp[chain, draw] = trace.lp[step, chain]
         self.step[chain, draw] = first_step + step
         self.visits = visits[-1]
+        last = first_step + len(visit) - np.argmax(visit[::-1], axis=0)
+        self.last = np.where(visit.any(axis=0), last, self.last)
         return visits - visit < self.wanted
 
 
@@ -48,24 +51,25 @@ class Collector:
         self.surface = Kept(chains, n, draws, thin) if keep_surface else None
         self.counts = np.zeros((chains, len(Move), len(Outcome)), np.int64)
         self.acceptance = np.zeros((chains, len(Move)))
-        self.last_visit = np.zeros(chains, np.int64)
 
     @property
     def full(self):
         """Which chains have all that is wanted of them."""
         return self.posterior.full & (True if self.surface is None else self.surface.full)
 
+    def waited(self, step: int):
+        """For how many steps each chain has made no visit of a kind that it still lacks."""
+        kinds = [kept for kept in (self.posterior, self.surface) if kept is not None]
+        return np.max([np.where(kept.full, 0, step - kept.last) for kept in kinds], axis=0)
+
     def add(self, trace: Trace, first_step: int, skip: int):
         """Take in a block, but for its first `skip` steps, which were warm-up."""
         chains = len(self.counts)
         trace = jax.tree.map(lambda part: part[skip:, ..., :chains], trace)
         first_step += skip
-        steps = len(trace.code)
         wanted = self.posterior.add(trace, trace.draw, first_step)
         if self.surface is not None:
             wanted |= self.surface.add(trace, trace.on, first_step)
-        last = first_step + steps - np.argmax(trace.draw[::-1], axis=0)
-        self.last_visit = np.where(trace.draw.any(axis=0), last, self.last_visit)
 
         cells = self.counts.size
         code = trace.code + self.counts[0].size * np.arange(chains)

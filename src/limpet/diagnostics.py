@@ -49,10 +49,11 @@ def autocorrelation_time(f) -> float:
 
 def windowed_time(f: np.ndarray) -> tuple[float, bool]:
     """The autocorrelation time of f (chain, draw), and whether there are enough draws to tell."""
-    f = f - f.mean()
     draws = f.shape[1]
-    if not f.any():
+    if np.ptp(f) == 0:
         return float(draws), False
+    f = f / np.abs(f).max()  # squares of very large numbers would overflow
+    f = f - f.mean()
     length = scipy.fft.next_fast_len(2 * draws, real=True)
     spectrum = np.asarray(scipy.fft.rfft(f, n=length, axis=1))
     power = np.mean(np.abs(spectrum) ** 2, axis=0)
@@ -61,5 +62,5 @@ def windowed_time(f: np.ndarray) -> tuple[float, bool]:
     closed = np.flatnonzero(np.arange(draws) >= WINDOW * tau)
     if not len(closed):
         return max(float(tau[-1]), draws / WINDOW), False
-    estimate = float(tau[closed[0]])
+    estimate = max(float(tau[closed[0]]), 1 / f.size)  # it is not negative, whatever the noise
     return estimate, f.size >= ENOUGH * estimate

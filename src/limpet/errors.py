@@ -79,6 +79,11 @@ def whole(name, value, least):
     return number
 
 
+def count(name, value):
+    """A whole number above zero, as an int."""
+    return whole(name, value, 1)
+
+
 def real_array(name, value, expected):
     """Real numbers as an array of doubles; `expected` says what was wanted."""
     try:

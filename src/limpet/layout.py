@@ -72,14 +72,19 @@ class Layout(NamedTuple):
         ]
 
 
+def as_point(given):
+    """A point as a pytree of arrays; a list of numbers stands for an array."""
+    return jax.tree.map(jnp.asarray, given, is_leaf=_is_numbers)
+
+
 def read_points(name, given):
     """One point or a batch of points as `(layout, vectors)`, with one row a point.
 
     A vector or a pytree is one point; a two-dimensional array, or a list of points, is a batch.
     """
-    if _is_tree(given):
+    if _is_tree(name, given):
         layout, vectors = _read_trees(name, [given])
-    elif isinstance(given, list) and len(given) and _is_tree(given[0]):
+    elif isinstance(given, list) and len(given) and _is_tree(name, given[0]):
         layout, vectors = _read_trees(name, given)
     else:
         array = _doubles(name, given)
@@ -101,11 +106,11 @@ def read_points(name, given):
     return layout, vectors
 
 
-def _is_tree(given):
+def _is_tree(name, given):
     try:
         leaf = jax.tree_util.treedef_is_leaf(jax.tree.structure(given))
     except ValueError:
-        raise InputError(f"start={given!r}: expected names of one kind, all strings.") from None
+        raise InputError(f"{name}={given!r}: expected names of one kind, all strings.") from None
     return not leaf and not isinstance(given, list) and not _is_numbers(given)
 
 

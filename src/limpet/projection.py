@@ -26,9 +26,13 @@ def landing(target: Target, x: Vector) -> Landing:
 
 
 def _landing(x, values, normals, on):
-    sound = jnp.all(jnp.isfinite(values)) & jnp.all(jnp.isfinite(normals))
+    sound = _sound(values, normals)
     # a Newton update that ran off to infinity is no fault of q
     return Landing(x, values, normals, on & sound, sound | ~jnp.all(jnp.isfinite(x)))
+
+
+def _sound(values, normals):
+    return jnp.all(jnp.isfinite(values)) & jnp.all(jnp.isfinite(normals))
 
 
 def project(
@@ -46,9 +50,9 @@ def project(
     """
 
     def going(carry):
-        updates, x, values, _ = carry
+        updates, _, values, gradients = carry
         off = jnp.any(jnp.abs(values) > tolerance)
-        return active & off & (updates < cap) & jnp.all(jnp.isfinite(x))
+        return active & off & (updates < cap) & _sound(values, gradients)
 
     def update(carry):
         updates, x, values, gradients = carry

@@ -140,7 +140,7 @@ def summary(draws: xr.DataTree) -> Summary:
     >>> float(table.moves["share"].sel(move="off").sum())
     1.0
     """
-    if not isinstance(draws, xr.DataTree) or "counts" not in draws.attrs:
+    if not isinstance(draws, xr.DataTree) or not ("counts" in draws.attrs and "posterior" in draws):
         raise InputError(f"draws={type(draws).__name__}: expected what limpet.sample returned.")
     counts = np.array([[row[o] for o in OUTCOMES] for row in draws.attrs["counts"].values()])
     proposals = counts.sum(axis=1)
@@ -154,6 +154,8 @@ def summary(draws: xr.DataTree) -> Summary:
         coords={"move": names, "outcome": OUTCOMES},
     )
     posterior = draws["posterior"].to_dataset()
+    if posterior.sizes["draw"] < 2:
+        raise InputError("draws has 1 draw per chain: expected two or more to make a summary of.")
     kept = posterior.sizes["chain"] * posterior.sizes["draw"]
     return Summary(moves, _variables(posterior), draws.attrs["steps"] / kept)
 
@@ -173,14 +175,17 @@ def _variables(posterior):
     values = np.concatenate(columns, axis=-1)
     tau = [windowed_time(values[:, :, i])[0] for i in range(values.shape[-1])]
     deviation = values.std(axis=(0, 1))
+    with np.errstate(all="ignore"):  # a variable that never changes has neither
+        ess = array_stats.ess(values, chain_axis=0, draw_axis=1)
+        r_hat = array_stats.rhat(values, chain_axis=0, draw_axis=1)
     return xr.Dataset(
         {
             "mean": ("variable", values.mean(axis=(0, 1))),
             "sd": ("variable", deviation),
             "mcse": ("variable", deviation * np.sqrt(np.array(tau) / values[:, :, 0].size)),
             "tau": ("variable", tau),
-            "ess": ("variable", array_stats.ess(values, chain_axis=0, draw_axis=1)),
-            "r_hat": ("variable", array_stats.rhat(values, chain_axis=0, draw_axis=1)),
+            "ess": ("variable", ess),
+            "r_hat": ("variable", r_hat),
         },
         coords={"variable": labels},
     )

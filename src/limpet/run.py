@@ -5,6 +5,7 @@ from importlib.metadata import version
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
@@ -13,10 +14,12 @@ from limpet.collect import Collector
 from limpet.errors import InputError, LimpetWarning, StuckError, warn
 from limpet.kernels import SAS, Kernel, Move, Outcome
 from limpet.layout import read_points
-from limpet.start import find_vectors
+from limpet.start import check_resolution, find_vectors
 from limpet.target import Target, check_target
 
 PATIENCE = 10_000  # draws that a chain should have made, but made none, before it counts as stuck
+LONGEST = 200_000  # steps without a draw after which a chain counts as stuck in any case
+TELLING = 50  # proposals without success that tell something
 NAMED = 8  # most chains named in one message
 
 
@@ -101,8 +104,10 @@ def sample(
         keep_surface=keep_surface,
         seed=errors.whole("seed", seed, 0),
     )
-    flat = target.on_vectors(layout)
+    flat = target.on_vectors(layout).checked(jnp.asarray(guesses[0]))
     starts = find_vectors(flat, guesses, chains, plan.seed, "start")
+    if Move.SOFT in kernel.moves:
+        check_resolution(flat, starts)
 
     width = tile.width_for(chains)
     parts, times = [], []
@@ -113,7 +118,7 @@ def sample(
         if not collector.full.all():
             raise _stuck(kernel, collector, first, _tree(parts, times, kernel, flat, plan))
     tree = _tree(parts, times, kernel, flat, plan)
-    _warn_of_still_chains(tree)
+    _warn_of_failing_moves(tree, kernel)
     return tree
 
 
@@ -126,7 +131,7 @@ def _check(target, kernel, keep_surface):
             f"kernel={kernel!r}: expected limpet.SAS(...), limpet.SurfaceSampler(...) or"
             " limpet.RandomWalk(...)."
         )
-    if not isinstance(keep_surface, bool):
+    if not isinstance(keep_surface, bool | np.bool_):
         raise InputError(f"keep_surface={keep_surface!r}: expected True or False.")
     if keep_surface and Move.OFF not in kernel.moves:
         raise InputError(
@@ -154,7 +159,6 @@ def _run_tile(kernel, target, starts, first, width, plan):
     blocks = tile.blocks_at_once(width)
     compiled = time.perf_counter()
     done, sampling = 0, compiled
-    patience = PATIENCE / kernel.share_kept()
     while not collector.full.all():
         states, trace = tile.advance(program, kernel, target, states, key, done, blocks)
         steps = len(trace.code)
@@ -163,8 +167,7 @@ def _run_tile(kernel, target, starts, first, width, plan):
         done += steps
         if done <= plan.warmup:
             sampling = time.perf_counter()
-        waited = done - plan.warmup - collector.last_visit
-        if (waited[~collector.full] > patience).any():
+        if (collector.waited(done - plan.warmup) > _patience(kernel)).any():
             break
     return collector, Times(compiled - began, time.perf_counter() - sampling)
 
@@ -187,25 +190,44 @@ def _tree(parts: list[dict[str, xr.Dataset]], times, kernel, target, plan):
     return tree
 
 
+def _patience(kernel):
+    """Steps without a wanted visit after which a chain counts as stuck."""
+    return min(PATIENCE / kernel.share_kept(), LONGEST)
+
+
 def _stuck(kernel, collector, first, tree):
-    chains = np.flatnonzero(~collector.full)
+    stuck = np.flatnonzero(~collector.full)
     finished = tree["moves"].sizes["chain"]
-    return StuckError(
-        f"Chains {_listed(first + chains)} made fewer than the draws asked for, and none in the"
-        f" last {PATIENCE / kernel.share_kept():,.0f} steps. {_causes(collector.counts[chains])}"
-        f" The {finished} chains that were finished are in the exception's `draws`.",
-        tree if finished else None,
+    where = "off" if (~collector.posterior.full[stuck]).any() else "on"
+    message = (
+        f"Chains {_listed(first + stuck)} made fewer draws than asked for, and no visit {where} the"
+        f" surface in the last {_patience(kernel):,.0f} steps. {_causes(collector.counts[stuck])}"
     )
+    tried = collector.counts[stuck].sum(axis=(0, 2))
+    for move, name in ((Move.OFF, "off_probability"), (Move.ON, "on_probability")):
+        if move in kernel.moves and not tried[move]:
+            message += f" {move.name.capitalize()} moves were not tried: raise {name}."
+    if finished:
+        message += f" The {finished} chains that were finished are in the exception's `draws`."
+    return StuckError(message, tree if finished else None)
 
 
-def _warn_of_still_chains(tree):
+def _warn_of_failing_moves(tree, kernel):
     counts = tree["moves"]["counts"].values
-    still = np.flatnonzero(counts[:, :, Outcome.ACCEPTED].sum(axis=1) == 0)
+    moved = counts[:, :, Outcome.ACCEPTED].sum(axis=1)
+    still = np.flatnonzero((moved == 0) & (counts.sum(axis=(1, 2)) >= TELLING))
     if len(still):
         warn(
             f"Chains {_listed(still)} never left their start. {_causes(counts[still])}",
             LimpetWarning,
         )
+        return
+    for move in kernel.moves:
+        total = counts[:, move].sum(axis=0)
+        if total.sum() >= TELLING and total[Outcome.ACCEPTED] == 0:
+            alone = np.zeros_like(counts)
+            alone[:, move] = counts[:, move]
+            warn(f"One kind of move was never accepted. {_causes(alone)}", LimpetWarning)
 
 
 REMEDIES = {

@@ -79,13 +79,13 @@ def find_start(target: Target, guess, count: int = 1, seed: int = 0):
     check_target(target)
     count, seed = errors.whole("count", count, 1), errors.whole("seed", seed, 0)
     layout, guesses = read_points("guess", guess)
-    starts = find_vectors(target.on_vectors(layout), guesses, count, seed, "guess")
+    flat = target.on_vectors(layout).checked(jnp.asarray(guesses[0]))
+    starts = find_vectors(flat, guesses, count, seed, "guess")
     return starts if layout.is_vector else [layout.point(x) for x in starts]
 
 
 def find_vectors(target: Target, guesses, count: int, seed: int, name: str):
     """`count` vectors on the surface; `name` is what a user calls the guesses."""
-    target.check(jnp.asarray(guesses[0]))
     _check_guesses(target, guesses, name)
     origin = guesses[np.arange(count) % len(guesses)]
     found, usable = np.empty_like(origin), np.zeros(count, bool)
@@ -98,7 +98,6 @@ def find_vectors(target: Target, guesses, count: int, seed: int, name: str):
         search = _in_batches(_search, target, key, origin[todo], sizes, todo)
         found[todo], usable[todo] = search.x, search.usable
         if usable.all():
-            _check_resolution(target, found)
             return found
         distance = np.where(search.usable, np.inf, np.linalg.norm(search.values, axis=1))
         distance = np.where(np.isfinite(distance), distance, np.inf)
@@ -121,11 +120,6 @@ def _check_guesses(target, guesses, name):
             raise InputError(
                 f"q is not finite at the {where}: q = {_shown(local.q[k])}."
                 " Start where it is defined."
-            )
-        if not np.isfinite(local.normals[k]).all():
-            raise InputError(
-                f"The gradient of q is not finite at the {where}: {_shown(local.normals[k].T)}."
-                " Look for a square root or a norm of zero."
             )
         if not local.inside[k]:
             walls = np.ravel(target.inside(jnp.asarray(guess)))
@@ -199,7 +193,7 @@ def _search(target: Target, key, guess: Vector, size: Float[Array, ""], chain) -
     return Search(x, values, on, rank, on & (rank > SINGULAR) & allowed)
 
 
-def _check_resolution(target, points):
+def check_resolution(target, points):
     """Refuse an eps that doubles cannot resolve where the surface is."""
     local = _in_batches(_local, target, jax.random.key(0), points)
     size = np.linalg.norm(local.normals, axis=1) * np.linalg.norm(points, axis=1)[:, None]
@@ -224,7 +218,12 @@ def _explained(target, closest, failed, count):
     normals = np.asarray(local.normals)
     finite = np.isfinite(normals).all()
     singular = np.linalg.svd(normals, compute_uv=False) if finite else np.full(len(local.q), np.nan)
-    if closest.reached and closest.rank < SINGULAR:
+    if not finite:
+        reason = (
+            f"The gradient of q is not finite there, {_shown(normals.T)}: look for a square root or"
+            " a norm of zero."
+        )
+    elif closest.reached and closest.rank < SINGULAR:
         reason = (
             "The gradient of q loses rank there: look for a constraint that is given twice,"
             " squared, or implied by the others."

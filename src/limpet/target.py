@@ -5,6 +5,7 @@ A `Target` holds the user's functions and checks them. Inside limpet q is always
 """
 
 import dataclasses
+import hashlib
 import os
 import traceback
 from collections.abc import Callable
@@ -14,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.experimental import checkify
 from jaxtyping import Array, Bool, Float
 
 from limpet.errors import InputError, PrecisionWarning, real_array, warn
@@ -22,7 +22,7 @@ from limpet.layout import Layout
 from limpet.linalg import UNROLLED, Normals, Values, Vector
 
 SHORT_FLOATS = (jnp.float32, jnp.float16, jnp.bfloat16)
-SMALLEST_EPS = 1e-150  # below this q / eps overflows
+SMALLEST_EPS, LARGEST_EPS = 1e-100, 1e100  # beyond these q / eps has no room in a double
 
 
 class Target:
@@ -116,29 +116,48 @@ class Target:
         """The same target with eps = 1: its values and normals are those of q itself."""
         return _rebuilt((self.q, self.log_density, self.inside), (np.float64(1.0),))
 
-    def check(self, x: Vector) -> int:
-        """Refuse functions that cannot be used at points like x; the number of constraints."""
-        n = len(x)
+    def checked(self, x: Vector) -> "Target":
+        """The same target, its functions frozen as they are now; refused if they cannot be used.
+
+        JAX keeps compiled programs by function. A frozen function goes by what it computes: one
+        that reads a variable which has changed since is another one, and compiled anew.
+        """
         jaxpr, shape = _traced("q", self.q, x)
-        m = _check_constraints(shape, n, np.shape(self.eps))
+        _check_constraints(shape, len(x), np.shape(self.eps))
         _traced("the derivative of q", self.values_and_normals, x)
-        jaxprs = {"q": jaxpr}
+        jaxprs = {"q": jaxpr, "log_density": None, "inside": None}
         if self.log_density is not None:
             jaxprs["log_density"], shape = _traced("log_density", self.log_density, x)
             _check_scalar(shape)
         if self.inside is not None:
             jaxprs["inside"], shape = _traced("inside", self.inside, x)
             _check_walls(shape)
+        frozen = []
         for name, jaxpr in jaxprs.items():
-            if short := _short_floats(jaxpr.jaxpr):
-                warn(
-                    f"{name} computes with {short} numbers, probably constants made before"
-                    " limpet was imported: too few digits to hold a point on the surface."
-                    " Make the constants after `import limpet`, or with dtype=float.",
-                    PrecisionWarning,
-                )
-            _check_indices(name, getattr(self, name), x)
-        return m
+            function = getattr(self, name)
+            if jaxpr is not None:
+                if short := _short_floats(jaxpr):
+                    warn(
+                        f"{name} computes with {short} numbers, probably constants made before"
+                        " limpet was imported: too few digits to hold a point on the surface."
+                        " Make the constants after `import limpet`, or with dtype=float.",
+                        PrecisionWarning,
+                    )
+                _check_indices(name, function, x)
+                function = _Frozen(_fingerprint(jaxpr), function)
+            frozen.append(function)
+        return _rebuilt(tuple(frozen), (self.eps,))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Frozen:
+    """A function that is equal to another if both compute the same."""
+
+    fingerprint: str
+    function: Callable = dataclasses.field(compare=False)
+
+    def __call__(self, x):
+        return self.function(x)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,6 +215,11 @@ def _read_eps(given):
             raise InputError(
                 f"eps={given!r} is below what doubles can work with: expected at least"
                 f" {SMALLEST_EPS}."
+            )
+        if LARGEST_EPS < value < np.inf:
+            raise InputError(
+                f"eps={given!r} is above what doubles can work with: expected at most"
+                f" {LARGEST_EPS}."
             )
         if np.isinf(value):
             raise InputError(f"eps={given!r} is infinite: expected a finite eps above zero.")
@@ -277,13 +301,15 @@ def _described(shape):
 def _traced(name, function, x):
     """The program JAX makes of a user's function, and the shape of what it returns."""
     try:
-        return jax.make_jaxpr(function, return_shape=True)(x)
+        # a function made here is unknown to JAX, which else would remember what it traced before
+        return jax.make_jaxpr(lambda x: function(x), return_shape=True)(x)
     except Exception as error:
         ours = tuple(os.path.dirname(module) for module in (__file__, jax.__file__, np.__file__))
+        library = os.path.dirname(os.__file__)
         frames = [
             f" at {frame.filename}:{frame.lineno} ({frame.line})"
             for frame in traceback.extract_tb(error.__traceback__)
-            if not frame.filename.startswith(ours)
+            if os.path.dirname(frame.filename) != library and not frame.filename.startswith(ours)
         ]
         where = frames[-1] if frames else ""
         reason = str(error).strip().split("\n")[0].rstrip(".")
@@ -295,34 +321,50 @@ def _traced(name, function, x):
 
 
 def _check_indices(name, function, x):
-    """Refuse an index beyond the end of an array: JAX would quietly take the last entry."""
+    """Refuse an index beyond the end of a point, where JAX would quietly take the last entry."""
     if isinstance(x, Tracer):
         return
     try:
-        checked = checkify.checkify(function, errors=checkify.index_checks)
-        message = jax.jit(checked)(x)[0].get()
-    except Exception:  # not every program can be checked
-        return
-    if message is not None:
-        reason = message.split("\n")[0].split(" Failed at")[0]
+        # NumPy's arrays check their indices; inside make_jaxpr nothing is computed
+        jax.make_jaxpr(lambda: function(np.asarray(x)))()
+    except IndexError as error:
         raise InputError(
-            f"{name} reads beyond the end of an array: {reason.strip()} The point has {len(x)}"
-            f" numbers; is that what {name} was written for?"
-        )
+            f"{name} was given a point of {len(x)} numbers: {error}. Is that the point that it was"
+            " written for?"
+        ) from None
+    except Exception:  # what only JAX's arrays can do is no mistake
+        return
+
+
+def _parts(jaxpr):
+    """A program and all programs inside it, each with its constants where it has them."""
+    inner = getattr(jaxpr, "jaxpr", jaxpr)
+    yield inner, getattr(jaxpr, "consts", ())
+    for equation in inner.eqns:
+        for value in equation.params.values():
+            for part in value if isinstance(value, tuple | list) else (value,):
+                if hasattr(getattr(part, "jaxpr", part), "eqns"):
+                    yield from _parts(part)
+
+
+def _fingerprint(jaxpr):
+    """A digest of what a program computes: its operations and all of its constants."""
+    digest = hashlib.sha256(str(jaxpr).encode())
+    for _, constants in _parts(jaxpr):
+        for constant in constants:
+            array = np.asarray(constant)
+            digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+    return digest.hexdigest()
 
 
 def _short_floats(jaxpr):
     """The first type of floats shorter than doubles in a program, if there is one."""
-    atoms = list(jaxpr.constvars)
-    for equation in jaxpr.eqns:
-        atoms += [*equation.invars, *equation.outvars]
-        for value in equation.params.values():
-            for part in value if isinstance(value, tuple | list) else (value,):
-                inner = getattr(part, "jaxpr", part)
-                if hasattr(inner, "eqns") and (short := _short_floats(inner)):
-                    return short
-    types = [getattr(atom.aval, "dtype", None) for atom in atoms]
-    return next((str(t) for t in types if t in SHORT_FLOATS), None)
+    for part, _ in _parts(jaxpr):
+        atoms = [*part.constvars, *(a for e in part.eqns for a in (*e.invars, *e.outvars))]
+        for atom in atoms:
+            if getattr(atom.aval, "dtype", None) in SHORT_FLOATS:
+                return str(atom.aval.dtype)
+    return None
 
 
 def _name(function):

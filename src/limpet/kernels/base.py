@@ -13,8 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from limpet import errors
-from limpet.layout import Layout
+from limpet.layout import Layout, as_point
 from limpet.linalg import Normals, Square, Values, Vector, factor, half_log_det
 from limpet.projection import Landing, project
 from limpet.target import Target, check_target
@@ -138,9 +137,10 @@ class Kernel(abc.ABC):
             Fit for `step`, `jax.vmap` and `jax.lax.scan`.
         """
         check_target(target)
+        x = as_point(x)
         layout = Layout.of(x)
-        flat, vector = target.on_vectors(layout), layout.vector(x)
-        flat.check(vector)
+        vector = layout.vector(x)
+        flat = target.on_vectors(layout).checked(vector)
         return self.start(flat, vector)._replace(x=layout.point(vector))
 
     def step(self, target: Target, key: PRNGKeyArray, state: State) -> tuple[State, Info]:
@@ -255,10 +255,10 @@ def chosen(flag, yes, no):
     return jax.tree.map(lambda a, b: jnp.where(flag, a, b), yes, no)
 
 
-def check_positive(kernel, *names):
-    """Refuse numbers that are not positive; None stands for a default, where there is one."""
+def check_fields(kernel, check, *names):
+    """Refuse numbers that `check` refuses; None stands for a default, where there is one."""
     defaults = {field.name: field.default for field in dataclasses.fields(kernel)}
     for name in names:
         value = getattr(kernel, name)
         if value is not None or defaults[name] is not None:
-            object.__setattr__(kernel, name, errors.positive(name, value))
+            object.__setattr__(kernel, name, check(name, value))

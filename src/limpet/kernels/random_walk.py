@@ -4,13 +4,14 @@ import dataclasses
 
 import jax.numpy as jnp
 
+from limpet import errors
 from limpet.kernels.base import (
     Info,
     Kernel,
     Move,
     Outcome,
     State,
-    check_positive,
+    check_fields,
     chosen,
     judge,
     soft_log_ratio,
@@ -41,7 +42,7 @@ class RandomWalk(Kernel):
     moves = (Move.SOFT,)
 
     def __post_init__(self):
-        check_positive(self, "sigma")
+        check_fields(self, errors.positive, "sigma")
 
     def share_kept(self):
         """Every step is a draw."""

@@ -23,7 +23,7 @@ from limpet.kernels.base import (
     Outcome,
     State,
     came_back,
-    check_positive,
+    check_fields,
     chosen,
     hard_log_ratio,
     judge,
@@ -102,8 +102,9 @@ class SAS(Kernel):
     moves = (Move.HARD, Move.OFF, Move.ON, Move.SOFT)
 
     def __post_init__(self):
-        check_positive(
+        check_fields(
             self,
+            errors.positive,
             "sigma_hrd",
             "sigma_prp",
             "sigma_tan",
@@ -112,9 +113,8 @@ class SAS(Kernel):
             "tolerance",
             "reverse_tolerance",
         )
-        errors.probability("off_probability", self.off_probability)
-        errors.probability("on_probability", self.on_probability)
-        errors.whole("newton_cap", self.newton_cap, 1)
+        check_fields(self, errors.probability, "off_probability", "on_probability")
+        check_fields(self, errors.count, "newton_cap")
 
     def share_kept(self):
         """The share of steps off S, from the constants of equation (3.10)."""

@@ -12,7 +12,7 @@ from limpet.kernels.base import (
     Outcome,
     State,
     came_back,
-    check_positive,
+    check_fields,
     chosen,
     hard_log_ratio,
     judge,
@@ -59,8 +59,8 @@ class SurfaceSampler(Kernel):
             raise errors.InputError(
                 f"measure={self.measure!r}: expected one of {', '.join(map(repr, MEASURES))}."
             )
-        check_positive(self, "sigma_hrd", "tolerance", "reverse_tolerance")
-        errors.whole("newton_cap", self.newton_cap, 1)
+        check_fields(self, errors.positive, "sigma_hrd", "tolerance", "reverse_tolerance")
+        check_fields(self, errors.count, "newton_cap")
 
     def share_kept(self):
         """Every step is a draw."""

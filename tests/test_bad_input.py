@@ -1,0 +1,433 @@
+"""What limpet says to input that it cannot use.
+
+Each refusal is limpet's own, names the argument, its value and what was expected, and is unlike
+every other refusal.
+"""
+
+import functools
+import math
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray as xr
+
+import limpet
+from limpet import InputError, StartError
+
+HERE = r"test_bad_input\.py:\d+"  # a message that blames a function says where in it
+SINGLE = jnp.asarray([0.1, 0.2, 0.3], dtype=jnp.float32)
+HALF = jnp.asarray([0.1, 0.2, 0.3], dtype=jnp.float16)
+
+
+def sphere(x):
+    return jnp.array([x @ x - 1])
+
+
+def sphere_of_dict(point):
+    return sphere(jnp.concatenate([jnp.ravel(part) for part in jax.tree.leaves(point)]))
+
+
+def impossible(x):
+    """The paper's ellipsoid and sphere as printed, with squared denominators: they do not meet."""
+    ball = jnp.sum((x - jnp.array([0, 0, 1.0])) ** 2) - 2
+    return jnp.array([ball, x[0] ** 2 / 4 + (x[1] + 1) ** 2 / 9 + x[2] ** 2 / 25 - 1])
+
+
+def endless(x):
+    return jax.lax.while_loop(lambda y: y @ y > 1, lambda y: y / 2, x)[:1]
+
+
+def distances(x):
+    """Differentiates the distance from a point to itself, the square root of zero."""
+    return jnp.array([jnp.linalg.norm(x - x) + x @ x - 1])
+
+
+def lonely(x):
+    return jnp.where(x[2:] == 1, 1 + x[2:] ** 2, jnp.nan)
+
+
+SPHERE = limpet.Target(sphere, 0.01)
+NORTH = [0.0, 0.0, 1.0]
+
+
+def sample(q=sphere, eps=0.01, start=NORTH, kernel=None, **functions):
+    target = limpet.Target(q, eps, **functions)
+    return limpet.sample(target, start, kernel=kernel, draws=2, chains=2, warmup=0)
+
+
+def sample_with(**settings):
+    return limpet.sample(SPHERE, NORTH, **{"draws": 2, "chains": 2, "warmup": 0, **settings})
+
+
+class Case(NamedTuple):
+    """A mistake, and what must be said to it."""
+
+    name: str
+    call: Callable
+    message: str
+    error: type = InputError
+
+
+CONSTRAINTS = [
+    Case("none", lambda: limpet.Target(None, 0.1), r"^q=None: expected a function"),
+    Case("array", lambda: limpet.Target([1.0, 2.0], 0.1), r"^q=\[1.0, 2.0\]: expected a function"),
+    Case("matrix", lambda: sample(lambda x: jnp.outer(x, x)), r"^q .*shape \(3, 3\): .* a vector"),
+    Case("too many", lambda: sample(lambda x: x), r"^q .*m = 3 .*n = 3 .*expected m < n"),
+    Case("no constraints", lambda: sample(lambda x: x[:0]), r"^q returned no constraints \(m = 0"),
+    Case("scalar", lambda: sample(lambda x: x @ x - 1), r"^q returned a scalar: .*jnp\.array\("),
+    Case("ints", lambda: sample(lambda x: jnp.array([1])), r"^q returned int64: expected real"),
+    Case("complex", lambda: sample(lambda x: 1j * x[:1]), r"^q returned complex .*expected real"),
+    Case("list", lambda: sample(lambda x: [x[0]]), r"^q returned a list: .*one array"),
+    Case("tuple", lambda: sample(lambda x: (x[0], x[1])), r"^q returned a tuple: .*one array"),
+    Case("no return", lambda: sample(lambda x: None), r"^q returned (a NoneType|None)\b"),
+    Case("string", lambda: sample(lambda x: "ab"), r"^q .*<class 'str'>"),
+    Case("nan", lambda: sample(lambda x: jnp.log(x[:1] - 1)), r"^q is not finite .*q = \[nan\]"),
+    Case("infinite", lambda: sample(lambda x: 1 / x[:1]), r"^q is not finite .*q = \[inf\]"),
+    Case("own error", lambda: sample(lambda x: [1, 2][5] * x), rf"^q .*{HERE}.*IndexError: list"),
+    Case("numpy", lambda: sample(lambda x: np.sin(x[:1])), rf"^q .*{HERE}.*numpy instead of numpy"),
+    Case("numpy.linalg", lambda: sample(lambda x: np.linalg.norm(x)), rf"^q .*{HERE}"),
+    Case("math", lambda: sample(lambda x: [math.sin(x[0])]), rf"^q .*{HERE}.*instead of .*math"),
+    Case("if", lambda: sample(lambda x: x if x[0] > 0 else -x), rf"^q .*{HERE}.*jnp\.where inst"),
+    Case("while_loop", lambda: sample(endless), r"^the derivative of q .*while_loop"),
+    Case("two arguments", lambda: sample(lambda x, y: x), r"^q .*argument: 'y'"),
+    Case("index", lambda: sample(lambda x: x[7] * x[:1]), r"^q .*index 7\b.*\b3\b"),
+    Case("index of many", lambda: sample(lambda x: x[np.array([0, 9])]), r"^q .*index 9\b.*\b3\b"),
+    Case("sizes", lambda: sample(lambda x: jnp.ones((1, 4)) @ x), rf"^q .* 3 numbers .*{HERE}"),
+    Case("names", lambda: sample(lambda x: x["a"]), rf"^q .*{HERE}.*string"),
+    Case("empty", lambda: sample(impossible), r"\|q\| = 0\.245 .*surface may be empty", StartError),
+    Case(
+        "empty for tiny eps",
+        lambda: limpet.find_start(limpet.Target(impossible, 1e-9), [1.0, 0.0, 0.0]),
+        r"\|q\| = 0\.245 .*surface may be empty",
+        StartError,
+    ),
+    Case("constant", lambda: sample(lambda x: jnp.ones(1)), r"\|q\| = 1 .*empty", StartError),
+    Case("twice", lambda: sample(lambda x: x[:1] * jnp.ones(2)), "given twice", StartError),
+    Case("squared", lambda: sample(lambda x: sphere(x) ** 2), "squared", StartError),
+    Case("nan gradient", lambda: sample(distances), "gradient of q .*not finite .*nan", StartError),
+    Case("defined at one point", lambda: sample(lonely), r"\|q\| = 2 .*empty", StartError),
+]
+
+TOLERANCES = [
+    Case("zero", lambda: sample(eps=0), r"^eps=0: .*SurfaceSampler"),
+    Case("negative", lambda: sample(eps=-0.1), r"^eps=-0\.1 .*above zero"),
+    Case("nan", lambda: sample(eps=math.nan), r"^eps=nan .*finite"),
+    Case("infinite", lambda: sample(eps=math.inf), r"^eps=inf .*finite"),
+    Case("string", lambda: sample(eps="thin"), r"^eps='thin': expected a number"),
+    Case("number as string", lambda: sample(eps="0.1"), r"^eps='0\.1': expected a number"),
+    Case("none", lambda: sample(eps=None), r"^eps=None: expected a number"),
+    Case("bool", lambda: sample(eps=True), r"^eps=True: expected a number"),
+    Case("too large an int", lambda: sample(eps=10**400), r"^eps=10+: expected"),
+    Case("length", lambda: sample(eps=[0.1, 0.2]), r"^eps has length 2 .*m = 1 constraints"),
+    Case("no numbers", lambda: sample(eps=[]), r"^eps has length 0 .*m = 1 constraints"),
+    Case("matrix", lambda: sample(eps=[[0.1]]), r"^eps has shape \(1, 1\): expected a number"),
+    Case("unresolved", lambda: sample(eps=1e-14), r"^eps=1e-14 .*expected at least 4\.4e-13"),
+    Case("far below doubles", lambda: sample(eps=1e-300), r"^eps=1e-300 .*expected at least"),
+    Case("below doubles", lambda: sample(eps=5e-324), r"^eps=5e-324 .*expected at least"),
+]
+
+STARTS = [
+    Case("three axes", lambda: sample(start=np.zeros((2, 2, 3))), r"^start has shape \(2, 2, 3\)"),
+    Case("number", lambda: sample(start=1.0), r"^start has shape \(\): expected one vector"),
+    Case("nan", lambda: sample(start=[0, math.nan, 1]), r"^start .*number 1 of point 0 is nan"),
+    Case("infinite", lambda: sample(start=[[0, 0, 1], [math.inf, 0, 0]]), r"^start .*point 1 is i"),
+    Case("strings", lambda: sample(start=["a", "b"]), r"^start=\['a', 'b'\]: expected real"),
+    Case("none", lambda: sample(start=None), r"^start=None: expected real"),
+    Case("bools", lambda: sample(start=[True, False]), r"^start=\[True, False\]: expected real"),
+    Case("complex", lambda: sample(start=[1j, 0]), r"^start=\[1j, 0\]: expected real"),
+    Case("empty", lambda: sample(start=[]), r"^start=\[\] is empty"),
+    Case(
+        "no points", lambda: sample(start=np.zeros((0, 3))), r"^start=.*shape=\(0, 3\).* is empty"
+    ),
+    Case("empty dict", lambda: sample(start={}), r"^start=\{\}"),
+    Case("dict of none", lambda: sample(start={"a": None}), r"^start\['a'\]=None: expected"),
+    Case("ragged", lambda: sample(start=[[1.0, 2.0], [1.0]]), r"^start=\[\[1.0, 2.0\], .*of one l"),
+    Case("names", lambda: sample(start=[{"a": 1.0}, {"b": 1.0}]), r"^start: point 1 has b: .* a:"),
+    Case(
+        "shapes", lambda: sample(start=[{"a": [0, 1]}, {"a": 1}]), r"^start: .*a: \(\).*a: \(2,\)"
+    ),
+    Case("mixed names", lambda: sample(start={1: 1.0, "a": 0.0}), r"^start.*names"),
+    Case("too long", lambda: sample(start=np.ones(0)), r"^start=array\(\[\].* is empty"),
+    Case("too short", lambda: sample(start=[1.0]), r"^q .*m = 1 .*n = 1 unknowns"),
+    Case("dict unknown to q", lambda: sample(start={"a": [0.0, 1.0]}), rf"^q .*{HERE}.*'dict'"),
+    Case(
+        "outside the walls",
+        lambda: sample(inside=lambda x: x - 2),
+        r"start \[0\., 0\., 1\.\] .*walls: inside = \[-2\., -2\., -1\.\], expected all >= 0",
+    ),
+    Case(
+        "second outside the walls",
+        lambda: sample(start=[[0.0, 0.0, 1.0], [0.6, 0.8, 0.0]], inside=lambda x: x[2:] - 0.5),
+        r"start \[0\.6, 0\.8, 0\. \] \(point 1\) .*inside = \[-0\.5\]",
+    ),
+    Case(
+        "outside walls of jax arrays",
+        lambda: sample(inside=lambda x: x.at[2].set(-7.0)),
+        r"walls: inside = \[.*-7\.\]",
+    ),
+    Case(
+        "no surface within the walls",
+        lambda: sample(start=[0.1, 0.2, 0.3], inside=lambda x: 0.5 - x @ x),
+        "outside the walls: start nearer",
+        StartError,
+    ),
+    Case(
+        "no density",
+        lambda: sample(log_density=lambda x: jnp.log(x[0])),
+        r"^log_density is -inf at the start \[0\., 0\., 1\.\]",
+    ),
+    Case(
+        "undefined density",
+        lambda: sample(log_density=lambda x: jnp.log(x[0] - 1)),
+        r"^log_density is nan at the start",
+    ),
+    Case(
+        "no density on the surface",
+        lambda: sample(
+            start=[0.1, 0.2, 0.3], log_density=lambda x: jnp.where(x @ x < 0.5, 0.0, -jnp.inf)
+        ),
+        "log density there is -inf",
+        StartError,
+    ),
+    Case("taken: chain", lambda: sample(sphere_of_dict, start={"chain": NORTH}), "^start.*'chain'"),
+    Case("taken: draw", lambda: sample(sphere_of_dict, start={"draw": NORTH}), "^start.*'draw'"),
+    Case("slash", lambda: sample(sphere_of_dict, start={"a/b": NORTH}), "^start.*'a/b'"),
+    Case(
+        "name of an axis",
+        lambda: sample(sphere_of_dict, start={"a": NORTH, "a_dim": 0.1}),
+        "^start.*'a_dim'",
+    ),
+    Case(
+        "one name for two variables",
+        lambda: sample(sphere_of_dict, start={"a_b": 0.6, "a": {"b": 0.8}}),
+        "^start.*'a_b'",
+    ),
+]
+
+FUNCTIONS = [
+    Case("log_density", lambda: sample(log_density=3), r"^log_density=3: expected a function"),
+    Case("vector", lambda: sample(log_density=lambda x: x), r"^log_density .*\(3,\): expected one"),
+    Case("complex", lambda: sample(log_density=lambda x: 1j * x[0]), r"^log_density .*complex128"),
+    Case("int", lambda: sample(log_density=lambda x: 1), r"^log_density .*int64: expected a real"),
+    Case("tuple", lambda: sample(log_density=lambda x: (x[0],)), r"^log_density returned a tuple"),
+    Case("index", lambda: sample(log_density=lambda x: x[8]), r"^log_density .*index 8\b"),
+    Case("inside", lambda: sample(inside="x > 0"), r"^inside='x > 0': expected a function"),
+    Case(
+        "bools", lambda: sample(inside=lambda x: x > 0), r"^inside .*True or False: .* x\[0\] rat"
+    ),
+    Case("list", lambda: sample(inside=lambda x: [x]), r"^inside returned a list: .*one array"),
+    Case("complex walls", lambda: sample(inside=lambda x: 1j * x), r"^inside .*complex128"),
+    Case("if in walls", lambda: sample(inside=lambda x: x if x[0] else -x), rf"^inside .*{HERE}"),
+    Case("walls' index", lambda: sample(inside=lambda x: x[6]), r"^inside .*index 6\b"),
+]
+
+KERNELS = [
+    Case("negative", lambda: limpet.SAS(sigma_hrd=-1), r"^sigma_hrd=-1: .*finite .*above zero"),
+    Case("zero", lambda: limpet.SAS(sigma_prp=0), r"^sigma_prp=0: .*above zero"),
+    Case("nan", lambda: limpet.SAS(sigma_tan=math.nan), r"^sigma_tan=nan: .*finite"),
+    Case("infinite", lambda: limpet.SAS(sigma_on=math.inf), r"^sigma_on=inf: .*finite"),
+    Case(
+        "string", lambda: limpet.SAS(sigma_sft="x"), r"^sigma_sft='x': expected a number, not a s"
+    ),
+    Case("number as string", lambda: limpet.SAS(sigma_sft="1"), r"^sigma_sft='1': expected a numb"),
+    Case("bool", lambda: limpet.SAS(sigma_sft=True), r"^sigma_sft=True: .*not a bool"),
+    Case("array", lambda: limpet.SAS(sigma_hrd=np.ones(2)), r"^sigma_hrd=array\(\[1., 1.\]\): exp"),
+    Case("too large an int", lambda: limpet.SAS(sigma_hrd=10**400), r"^sigma_hrd=10+: expected"),
+    Case("no default", lambda: limpet.SAS(sigma_hrd=None), r"^sigma_hrd=None: expected a number"),
+    Case("walk", lambda: limpet.RandomWalk(sigma=-2), r"^sigma=-2: .*above zero"),
+    Case("slides", lambda: limpet.SurfaceSampler(sigma_hrd=0), r"^sigma_hrd=0: .*above zero"),
+    Case("tolerance", lambda: limpet.SAS(tolerance=-1e-9), r"^tolerance=-1e-09: .*above zero"),
+    Case("no tolerance", lambda: limpet.SAS(tolerance=None), r"^tolerance=None: expected a numb"),
+    Case(
+        "reverse tolerance",
+        lambda: limpet.SurfaceSampler(reverse_tolerance=0),
+        r"^reverse_tolerance=0: .*above zero",
+    ),
+    Case("never off", lambda: limpet.SAS(off_probability=0), r"^off_probability=0: .*above 0 and"),
+    Case("too often", lambda: limpet.SAS(on_probability=1.5), r"^on_probability=1.5: .*at most 1"),
+    Case("nan odds", lambda: limpet.SAS(on_probability=math.nan), r"^on_probability=nan: .*probab"),
+    Case("odds", lambda: limpet.SAS(off_probability="x"), r"^off_probability='x': expected a num"),
+    Case("odds string", lambda: limpet.SAS(on_probability="1"), r"^on_probability='1': expected a"),
+    Case("cap", lambda: limpet.SAS(newton_cap=0), r"^newton_cap=0: .*whole number, 1 or more"),
+    Case("part of a cap", lambda: limpet.SAS(newton_cap=2.5), r"^newton_cap=2.5: .*not a float"),
+    Case(
+        "measure",
+        lambda: limpet.SurfaceSampler(measure="haussdorf"),
+        r"^measure='haussdorf': expected one of 'soft', 'hausdorff'",
+    ),
+    Case(
+        "measures",
+        lambda: limpet.SurfaceSampler(measure=["soft"]),
+        r"^measure=\['soft'\]: expected one of",
+    ),
+    Case("class", lambda: sample_with(kernel=limpet.SAS), r"^kernel=SAS is a class: .*SAS\(\.\.\."),
+    Case("word", lambda: sample_with(kernel="SAS"), r"^kernel='SAS': expected limpet\.SAS\("),
+    Case(
+        "no surface",
+        lambda: sample_with(kernel=limpet.RandomWalk(), keep_surface=True),
+        r"^keep_surface=True .*RandomWalk.*: expected limpet\.SAS\(",
+    ),
+]
+
+CALLS = [
+    Case("function", lambda: limpet.sample(sphere, NORTH), r"^target=<function sphere .*Target\("),
+    Case("class", lambda: limpet.sample(limpet.Target, NORTH), r"^target=<class .*Target\("),
+    Case(
+        "function to find_start",
+        lambda: limpet.find_start(sphere_of_dict, NORTH),
+        r"^target=<function sphere_of_dict .*Target\(",
+    ),
+    Case("keep", lambda: sample_with(keep_surface="no"), r"^keep_surface='no': expected True or"),
+    Case("seed", lambda: sample_with(seed=2**70), rf"^seed={2**70}: expected"),
+    Case("draws", lambda: sample_with(draws=10**17), r"^draws=10+\b.*memory"),
+    Case("no points", lambda: limpet.find_start(SPHERE, NORTH, 0), r"^count=0: .*1 or more"),
+    Case("guess", lambda: limpet.find_start(SPHERE, [math.nan]), r"^guess .*is nan"),
+    *(
+        Case(
+            f"{name}={value!r}",
+            functools.partial(sample_with, **{name: value}),
+            rf"^{name}={re.escape(repr(value))}: expected a whole number",
+        )
+        for name, values in {
+            "draws": (0, -1, 2.5, True, "10", None),
+            "chains": (0, -1, 2.5, True, "10"),
+            "thin": (0, -1, 2.5, True, "10", None),
+            "warmup": (-1, 2.5, True, "10", None),
+            "seed": (-1, 2.5, True, "10", None),
+        }.items()
+        for value in values
+    ),
+]
+
+RESULTS = [
+    Case(
+        "three axes",
+        lambda: limpet.autocorrelation_time(np.zeros((2, 3, 4))),
+        r"^f has shape \(2, 3, 4\): expected \(chain, draw\)",
+    ),
+    Case("one draw", lambda: limpet.autocorrelation_time([1.0]), r"^f .*\(1,\).*two draws or more"),
+    Case("no chains", lambda: limpet.autocorrelation_time(np.zeros((0, 9))), r"^f .*\(0, 9\)"),
+    Case("nan", lambda: limpet.autocorrelation_time([1.0, math.nan]), r"^f has 1 .*not finite"),
+    Case("word", lambda: limpet.autocorrelation_time("abc"), r"^f='abc'"),
+    Case("complex", lambda: limpet.autocorrelation_time([1j, 2]), r"^f=\[1j, 2\]"),
+    Case("ragged", lambda: limpet.autocorrelation_time([[1, 2], [1]]), r"^f=\[\[1, 2\], \[1\]\]"),
+    Case("array", lambda: limpet.summary(np.zeros((2, 3))), r"^draws=ndarray: .*limpet\.sample"),
+    Case("dataset", lambda: limpet.summary(xr.Dataset()), r"^draws=Dataset: .*limpet\.sample"),
+]
+
+GROUPS = {
+    "constraints": CONSTRAINTS,
+    "eps": TOLERANCES,
+    "start": STARTS,
+    "functions": FUNCTIONS,
+    "kernel": KERNELS,
+    "calls": CALLS,
+    "results": RESULTS,
+}
+CASES = {f"{group}: {case.name}": case for group, cases in GROUPS.items() for case in cases}
+
+
+@functools.cache
+def refusal(name):
+    """What is raised; None if nothing is."""
+    try:
+        CASES[name].call()
+    except Exception as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_refusal_names_what_is_wrong(name):
+    error = refusal(name)
+    assert type(error) is CASES[name].error, repr(error)
+    # messages may show an array, on several lines
+    assert re.search(CASES[name].message, str(error), re.DOTALL), str(error)
+    # no traceback of JAX or numpy above limpet's own
+    assert error.__cause__ is None
+    assert error.__context__ is None or error.__suppress_context__
+
+
+def test_every_refusal_is_unlike_the_others():
+    messages = {}
+    for name in CASES:
+        messages.setdefault(str(refusal(name)), []).append(name)
+    assert [names for names in messages.values() if len(names) > 1] == []
+
+
+def test_refusals_are_value_errors_too():
+    assert issubclass(InputError, ValueError)
+    assert issubclass(InputError, limpet.LimpetError)
+    assert issubclass(StartError, limpet.LimpetError)
+
+
+@pytest.fixture
+def single_precision():
+    jax.config.update("jax_enable_x64", False)
+    yield
+    jax.config.update("jax_enable_x64", True)
+
+
+@pytest.mark.usefixtures("single_precision")
+@pytest.mark.parametrize(
+    "call",
+    [
+        sample_with,
+        lambda: limpet.find_start(SPHERE, NORTH),
+        lambda: limpet.SAS().init(SPHERE, np.array(NORTH)),
+    ],
+    ids=["sample", "find_start", "init"],
+)
+def test_single_precision_is_refused(call):
+    with pytest.raises(InputError, match=r"jax_enable_x64 is False.*jax\.config\.update\("):
+        call()
+
+
+@pytest.mark.parametrize("constant", [SINGLE, np.asarray(SINGLE), HALF], ids=["jax", "numpy", "16"])
+def test_constants_of_single_precision_are_warned_of(constant):
+    target = limpet.Target(lambda x: sphere(x - constant), 0.01)
+    with pytest.warns(limpet.PrecisionWarning, match=r"^q computes with float(16|32)") as caught:
+        limpet.find_start(target, NORTH)
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_double_precision_is_not_warned_of():
+    target = limpet.Target(lambda x: sphere(x - np.arange(3) / 10), 0.01)
+    limpet.find_start(target, NORTH)
+
+
+@pytest.mark.parametrize("guess", [10.0, 1e8])
+def test_a_far_guess_is_not_taken_for_a_lost_rank(guess):
+    target = limpet.Target(lambda x: jnp.array([jnp.sum(x**8) - 1]), 0.01)
+    (point,) = limpet.find_start(target, [guess, guess / 2])
+    assert abs(np.sum(point**8) - 1) < 1e-10
+
+
+def test_a_point_where_only_the_gradient_explodes_is_not_on_the_surface():
+    target = limpet.Target(lambda x: jnp.array([jnp.sqrt(x[0]) + 1]), 0.1)
+    with pytest.raises(StartError, match=r"\|q\| = 1 .*surface may be empty"):
+        limpet.find_start(target, [1.0, 0.0])
+
+
+def test_a_guess_where_the_gradient_vanishes_is_perturbed():
+    (point,) = limpet.find_start(SPHERE, [0.0, 0.0, 0.0])
+    assert abs(point @ point - 1) < 1e-12
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        lambda x: jnp.sum(x[jnp.triu_indices(3, 1)[0]]) - 1,
+        lambda x: x @ x - 1 + x.at[5].get(mode="fill", fill_value=0.0),
+        lambda x: jax.ops.segment_sum(x, jnp.array([0, 0, 5]), num_segments=1)[0] - 1,
+    ],
+    ids=["triu_indices", "fill", "segment_sum"],
+)
+def test_indices_that_jax_drops_on_purpose_are_no_mistake(constraint):
+    target = limpet.Target(lambda x: jnp.array([constraint(x)]), 0.01)
+    limpet.find_start(target, [0.3, 0.4, 0.5])
