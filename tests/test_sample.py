@@ -166,5 +166,5 @@ def test_autocorrelation_time_of_a_known_process():
 
 def test_autocorrelation_time_of_too_few_draws_warns():
     walk = np.cumsum(np.random.default_rng(0).normal(size=100))
-    with pytest.warns(limpet.LimpetWarning, match="100 draws per chain are too few"):
+    with pytest.warns(limpet.LimpetWarning, match="100 draws in chains of 100 are too few"):
         limpet.autocorrelation_time(walk)

@@ -1,0 +1,411 @@
+"""Random problems whose answers are known exactly, and how far a sampler is from them.
+
+In base coordinates z a problem is easy: blocks on spheres, q_b(z) = |z_b|^2 - 1, and free Gaussian
+coordinates. The user's x is z pushed through random maps that keep volume (linear maps of unit
+determinant, and shears), which makes curved surfaces of uneven thickness and yet carries pi_eps to
+pi_eps and pi_s to pi_s. So there are exact draws from both, the share of time off S is known, and
+every point can be taken back to independent uniforms, which a test can hold against their law.
+"""
+
+import dataclasses
+import functools
+import itertools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.integrate
+import scipy.special
+import scipy.stats
+
+import limpet
+from limpet.kernels.base import Move, Noise, noise_of, uniforms
+
+LARGEST = 12  # most unknowns of a random problem
+WIDTH = 256  # chains advanced side by side
+EVERYWHERE = (-np.inf, np.inf)
+FAST_TO_COMPILE = {"xla_backend_optimization_level": 1}  # most of the time goes into compiling
+PAIRS = 3  # pairs of functions f, g whose inner products test self-adjointness
+
+
+class Shear(NamedTuple):
+    """One map of unit determinant: a shear that leaves the phase alone, then a linear map."""
+
+    matrix: np.ndarray
+    push: np.ndarray  # across `wave`, so that going back is as easy as going there
+    wave: np.ndarray
+    phase: float
+
+    def there(self, z):
+        """From z, one point or many, to where the map takes it."""
+        return (z + self._bump(z)) @ self.matrix.T
+
+    def back(self, x):
+        """The inverse."""
+        z = x @ np.linalg.inv(self.matrix).T
+        return z - self._bump(z)
+
+    def _bump(self, z):
+        sin = z.__array_namespace__().sin
+        return sin(z @ self.wave + self.phase)[..., None] * self.push
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Problem:
+    """A target with all that is known about it."""
+
+    spheres: tuple[int, ...]  # the size of each block
+    free: int  # free Gaussian coordinates, after the blocks
+    eps: tuple[float, ...] | float
+    half: bool  # a wall: the last coordinate of the first block is >= 0
+    span: tuple[float, float]  # walls: the first free coordinate is between these
+    shears: tuple[Shear, ...]
+
+    @property
+    def m(self):
+        """How many constraints."""
+        return len(self.spheres)
+
+    @property
+    def n(self):
+        """How many unknowns."""
+        return sum(self.spheres) + self.free
+
+    @functools.cached_property
+    def target(self):
+        """What a user would write."""
+        return limpet.Target(
+            lambda x: _squares(self._blocks(self.base(x))) - 1,
+            self.eps,
+            log_density=(lambda x: -(self._free(x) ** 2).sum() / 2) if self.free else None,
+            inside=(lambda x: self._walls(self.base(x))) if self.has_walls else None,
+        )
+
+    @property
+    def has_walls(self):
+        """Whether there are walls."""
+        return self.half or np.isfinite(self.span).any()
+
+    def base(self, x):
+        """The base coordinates of points x, one or many."""
+        for shear in reversed(self.shears):
+            x = shear.back(x)
+        return x
+
+    def draw(self, rng, count, on):
+        """Exact draws: of pi_s if on the surface, else of pi_eps."""
+        parts = []
+        for b, size in enumerate(self.spheres):
+            direction = rng.normal(size=(count, size))
+            direction /= np.linalg.norm(direction, axis=1, keepdims=True)
+            if b == 0 and self.half:
+                direction[:, -1] = np.abs(direction[:, -1])
+            grid, cdf = self._radii[b]
+            radius = 1.0 if on else np.interp(rng.random((count, 1)), cdf, grid)
+            parts.append(radius * direction)
+        for low, high in self._spans:
+            parts.append(scipy.special.ndtri(rng.uniform(low, high, size=(count, 1))))
+        z = np.concatenate(parts, axis=1)
+        for shear in self.shears:
+            z = shear.there(z)
+        return z
+
+    def uniforms(self, x, on):
+        """Points as independent uniforms on (0, 1): n a point, or n - m on the surface."""
+        z, columns = self.base(x), []
+        for b, block in enumerate(self._blocks(z)):
+            size = self.spheres[b]
+            if not on:
+                columns.append(np.interp(np.linalg.norm(block, axis=1), *self._radii[b]))
+            for i in range(size - 2):
+                cosine = block[:, i] / np.linalg.norm(block[:, i:], axis=1)
+                shape = (size - i - 1) / 2
+                columns.append(scipy.special.betainc(shape, shape, (1 + cosine) / 2))
+            turn = np.arctan2(block[:, -1], block[:, -2]) / (2 * np.pi) % 1
+            columns.append(2 * turn if b == 0 and self.half else turn)
+        for free, (low, high) in zip(z[:, sum(self.spheres) :].T, self._spans, strict=True):
+            columns.append((scipy.special.ndtr(free) - low) / (high - low))
+        return np.stack(columns, axis=1)
+
+    def share_off(self, kernel):
+        """The share of time that a sampler spends off the surface, by (3.10); walls cancel."""
+        if Move.OFF not in kernel.moves:
+            return float(Move.SOFT in kernel.moves)
+        off = np.prod([block_integral(*pair) for pair in zip(self.spheres, self._eps, strict=True)])
+        on = kernel.on_probability / kernel.off_probability
+        return off / (off + on)
+
+    @property
+    def _eps(self):
+        return np.broadcast_to(self.eps, self.m)
+
+    @functools.cached_property
+    def _radii(self):
+        return [_radius_law(*pair) for pair in zip(self.spheres, self._eps, strict=True)]
+
+    @property
+    def _spans(self):
+        """The range of each free coordinate, as probabilities."""
+        spans = [self.span, *[EVERYWHERE] * (self.free - 1)][: self.free]
+        return [tuple(scipy.special.ndtr(span)) for span in spans]
+
+    def _blocks(self, z):
+        cuts = np.cumsum([0, *self.spheres])
+        return [z[..., i:j] for i, j in itertools.pairwise(cuts)]
+
+    def _free(self, x):
+        return self.base(x)[sum(self.spheres) :]
+
+    def _walls(self, z):
+        walls = [z[self.spheres[0] - 1]] if self.half else []
+        low, high = self.span
+        first_free = sum(self.spheres)
+        walls += [z[first_free] - low] if np.isfinite(low) else []
+        walls += [high - z[first_free]] if np.isfinite(high) else []
+        return jnp.stack(walls)
+
+
+def _squares(blocks):
+    return jnp.stack([(block**2).sum() for block in blocks])
+
+
+def _radius_law(size, eps):
+    """The radius of a block under pi_eps: a fine grid, and the distribution function there."""
+    grid = np.linspace(0, np.sqrt(1 + 9 * eps), 20_001)
+    density = grid ** (size - 1) * np.exp(-((grid**2 - 1) ** 2) / (2 * eps**2))
+    cdf = scipy.integrate.cumulative_trapezoid(density, grid, initial=0)
+    return grid, cdf / cdf[-1]
+
+
+def block_integral(size, eps, f=lambda a: 1.0):
+    """The integral of f(a) over a block near its sphere, in units of sqrt(2 pi) eps h(0).
+
+    The block has q = a, where the co-area factor is (1 + a)^(size/2 - 1) times that on the sphere.
+    """
+    end = 9 * eps
+
+    def density(a):
+        return f(a) * (1 + a) ** (size / 2 - 1) * np.exp(-(a**2) / (2 * eps**2))
+
+    integral, _ = scipy.integrate.quad(density, max(-1, -end), end)
+    return integral / (np.sqrt(2 * np.pi) * eps)
+
+
+def bent_problem(rng, spheres, free, eps, half=False, span=EVERYWHERE):
+    """A problem with these blocks, bent at random."""
+    shears = tuple(_random_shear(rng, sum(spheres) + free) for _ in range(2))
+    return Problem(tuple(spheres), free, eps, half, span, shears)
+
+
+def random_problem(seed):
+    """The problem of this number: everything about it is random."""
+    rng = np.random.default_rng(seed)
+    # mostly small: those compile and run fast, and show small errors
+    m = int(rng.choice([1, 2, 3, 4, 5], p=[0.4, 0.3, 0.15, 0.1, 0.05]))
+    spheres = [2] * m
+    room = int(rng.random() ** 3 * (LARGEST - 2 * m + 1))
+    free = int(rng.integers(0, min(room, 3) + 1))
+    for b in rng.integers(0, m, size=room - free):
+        spheres[b] += 1
+    eps = rng.uniform(0.1, 0.4, size=m).round(3).tolist()
+    spans = [EVERYWHERE, (-0.7, np.inf), (-0.7, 1.2)]
+    return bent_problem(
+        rng,
+        spheres,
+        free,
+        eps=tuple(eps) if rng.random() < 0.5 else eps[0],
+        half=bool(rng.random() < 0.3),
+        span=spans[rng.integers(3)] if free else EVERYWHERE,
+    )
+
+
+def _random_shear(rng, n):
+    stretch = rng.uniform(-0.6, 0.6, size=n)
+    turns = [np.linalg.qr(rng.normal(size=(n, n)))[0] for _ in range(2)]
+    matrix = turns[0] @ np.diag(np.exp(stretch - stretch.mean())) @ turns[1]
+    pushed = rng.integers(n)
+    wave = rng.normal(size=n)
+    wave[pushed] = 0
+    wave *= rng.uniform(1.5, 2.5) / np.linalg.norm(wave)
+    push = np.zeros(n)
+    push[pushed] = rng.uniform(0.6, 1.0)
+    return Shear(matrix, push, wave, rng.uniform(0, 2 * np.pi))
+
+
+@dataclasses.dataclass(frozen=True)
+class Torus:
+    """A torus whose gradient varies, on which both measures are known.
+
+    |grad q| grows in proportion to the distance from the axis, as area does with the angle around
+    the tube. So that angle is uniform under the soft measure, and not under Hausdorff's.
+    """
+
+    measure: str
+    tube: float = 0.6  # its radius; that of the ring is 1
+
+    n, m = 3, 1
+
+    @functools.cached_property
+    def target(self):
+        """The torus as a quartic."""
+
+        def q(x):
+            squares = x**2
+            return jnp.array([(squares.sum() + 1 - self.tube**2) ** 2 - 4 * squares[:2].sum()])
+
+        return limpet.Target(q, eps=0.1)
+
+    def share_off(self, kernel):
+        """Only the surface is of interest."""
+        return 0.0
+
+    def draw(self, rng, count, on):
+        """Exact draws on the surface."""
+        grid = np.linspace(-np.pi, np.pi, 20_001)
+        around, along = np.interp(rng.random(count), self._cdf(grid), grid), rng.random(count)
+        reach = 1 + self.tube * np.cos(around)
+        turn = 2 * np.pi * along
+        parts = reach * np.cos(turn), reach * np.sin(turn), self.tube * np.sin(around)
+        return np.stack(parts, axis=1)
+
+    def uniforms(self, x, on):
+        """Points as independent uniforms: around the tube, and along the ring."""
+        around = np.arctan2(x[:, 2], np.hypot(x[:, 0], x[:, 1]) - 1)
+        along = np.arctan2(x[:, 1], x[:, 0]) / (2 * np.pi) % 1
+        return np.stack([self._cdf(around), along], axis=1)
+
+    def _cdf(self, around):
+        uneven = self.tube * np.sin(around) if self.measure == "hausdorff" else 0.0
+        return (around + uneven) / (2 * np.pi) + 0.5
+
+
+class Path(NamedTuple):
+    """Where chains went: their start, then one row a step."""
+
+    x: np.ndarray  # (1 + steps, chains, n)
+    on: np.ndarray  # (1 + steps, chains)
+    move: np.ndarray  # (steps, chains)
+    outcome: np.ndarray  # (steps, chains)
+
+
+def advance(kernel, target, x, on, steps, seed) -> Path:
+    """Take `steps` steps from points x (chains, n), each on the surface or not.
+
+    It asks nothing of the kernel but `start` and `move`. Chains come in whole tiles.
+    """
+    start = jax.vmap(type(kernel).start, in_axes=(None, None, 0), out_axes=-1)
+    move = jax.vmap(type(kernel).move, in_axes=(None, None, -1, -1), out_axes=-1)
+
+    # A function of its own: JAX must not find a program that it compiled for another kernel.
+    def program(kernel, target, x, on, key):
+        def step(states, noise):
+            states, info = move(kernel, target, noise, states)
+            return states, Path(states.x.T, states.on, info.move, info.outcome)
+
+        noise = noise_of(uniforms(key, (x.shape[1] + 2, steps, len(x))))
+        noise = Noise(jnp.moveaxis(noise.z, 0, 1), noise.choice, noise.log_u)
+        states = start(kernel, target, x)._replace(on=on)
+        return jax.lax.scan(step, states, noise)[1]
+
+    program = jax.jit(program, compiler_options=FAST_TO_COMPILE)
+    key = jax.random.key(seed)
+    tiles = [
+        program(kernel, target, x[i : i + WIDTH], on[i : i + WIDTH], jax.random.fold_in(key, i))
+        for i in range(0, len(x), WIDTH)
+    ]
+    path = Path(*(np.concatenate(parts, axis=1) for parts in zip(*tiles, strict=True)))
+    return path._replace(x=np.stack([x, *path.x]), on=np.stack([on, *path.on]))
+
+
+def exact_path(problem, kernel, chains, steps, seed) -> Path:
+    """Chains that start from exact draws of the law that the kernel is to keep."""
+    rng = np.random.default_rng(seed)
+    on = rng.random(chains) >= problem.share_off(kernel)
+    draws = [problem.draw(rng, chains, place) for place in (False, True)]
+    x = np.where(on[:, None], draws[True], draws[False])
+    return advance(kernel, problem.target, x, on, steps, seed)
+
+
+def p_values(problem, kernel, path) -> dict[str, float]:
+    """Tests that chains which started from the exact law still have it, and are reversible."""
+    share = problem.share_off(kernel)
+    x, on = path.x[-1], path.on[-1]
+    found = {}
+    if 0 < share < 1:
+        found["share"] = scipy.stats.binomtest(int(np.sum(~on)), len(on), share).pvalue
+    if share > 0:
+        found |= _uniformity("off", problem.uniforms(x[~on], on=False))
+    if share < 1:
+        found |= _uniformity("on", problem.uniforms(x[on], on=True))
+    odd = _waves(path) | _ratios(kernel, problem.target, path)
+    return found | {name: symmetry_p_value(values.sum(axis=0)) for name, values in odd.items()}
+
+
+def invariance_p_values(problem, kernel, chains, steps, seed) -> dict[str, float]:
+    """The p-values of a fresh run from exact draws."""
+    return p_values(problem, kernel, exact_path(problem, kernel, chains, steps, seed))
+
+
+def _uniformity(place, u):
+    """Kolmogorov-Smirnov for each column, and for sums mod 1 of neighbours, uniform as well."""
+    columns = {f"{place} {i}": u[:, i] for i in range(u.shape[1])}
+    for i in range(u.shape[1] - 1):
+        columns[f"{place} {i}+{i + 1}"] = (u[:, i] + u[:, i + 1]) % 1
+    return {name: scipy.stats.kstest(column, "uniform").pvalue for name, column in columns.items()}
+
+
+def symmetry_p_value(values):
+    """That independent numbers are symmetric about zero: a bound, for any number of them."""
+    size = np.linalg.norm(values)
+    z = values.sum() / size if size else 0.0
+    return min(1.0, 2 * np.exp(-(z**2) / 2))
+
+
+def _waves(path):
+    """Section 4, (f, Rg) = (Rf, g): f(X) g(Y) - g(X) f(Y) at each step, for random waves f, g."""
+    n = path.x.shape[-1]
+    rng = np.random.default_rng(n)
+    odd = {}
+    for k in range(PAIRS):
+        phases = rng.uniform(0, 2 * np.pi, size=(2, 2))
+        f, g = (np.cos(2**k * path.x @ rng.normal(size=n) + p[path.on.astype(int)]) for p in phases)
+        odd[f"wave {k}"] = f[:-1] * g[1:] - g[:-1] * f[1:]
+    return odd
+
+
+def _ratios(kernel, target, path):
+    """More functions of X and Y that change sign with time: the parts of acceptance ratios."""
+    local = jax.jit(jax.vmap(_local, in_axes=(None, 0)), compiler_options=FAST_TO_COMPILE)
+    points = [local(target, x) for x in path.x]
+    values, normals, level = (np.stack(part) for part in zip(*points, strict=True))
+    transposed = np.swapaxes(normals, -1, -2)
+    gram = transposed @ normals
+    step = np.diff(path.x, axis=0)
+
+    def across(gram, transposed):
+        """The square of the part of each step that is normal to the surface."""
+        slopes = transposed @ step[..., None]
+        return np.sum(slopes * np.linalg.solve(gram, slopes), axis=(-1, -2))
+
+    on = path.on.astype(int)
+    stays_on, stays_off, leaves = (
+        on[:-1] * on[1:],
+        (1 - on[:-1]) * (1 - on[1:]),
+        -np.diff(on, axis=0),
+    )
+    odd = {}
+    if Move.HARD in kernel.moves:
+        odd["hard density"] = stays_on * np.diff(level - np.linalg.slogdet(gram)[1] / 2, axis=0)
+        odd["hard slide"] = stays_on * (
+            across(gram[1:], transposed[1:]) - across(gram[:-1], transposed[:-1])
+        )
+    if Move.SOFT in kernel.moves:
+        odd["soft density"] = stays_off * np.diff(level - np.sum(values**2, axis=-1) / 2, axis=0)
+    if Move.OFF in kernel.moves:
+        odd["off and on"] = leaves * np.linalg.norm(step, axis=-1)
+    return odd
+
+
+def _local(target, x):
+    return *target.values_and_normals(x), target.log_density_at(x)
