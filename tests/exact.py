@@ -203,10 +203,10 @@ def random_problem(seed):
     rng = np.random.default_rng(seed)
     # mostly small: those compile and run fast, and show small errors
     m = int(rng.choice([1, 2, 3, 4, 5], p=[0.4, 0.3, 0.15, 0.1, 0.05]))
+    free = int(rng.choice([0, 0, 1, 1, 2]))
     spheres = [2] * m
-    room = int(rng.random() ** 3 * (LARGEST - 2 * m + 1))
-    free = int(rng.integers(0, min(room, 3) + 1))
-    for b in rng.integers(0, m, size=room - free):
+    room = LARGEST - 2 * m - free
+    for b in rng.integers(0, m, size=int(rng.random() ** 3 * (room + 1))):
         spheres[b] += 1
     eps = rng.uniform(0.1, 0.4, size=m).round(3).tolist()
     spans = [EVERYWHERE, (-0.7, np.inf), (-0.7, 1.2)]

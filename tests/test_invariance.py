@@ -27,7 +27,7 @@ TESTS = 1_243
 LEVEL = FALSE_ALARMS / TESTS
 
 STEPS = 16
-LEAST_ACCEPTED = 0.02  # of the proposals of each move
+LEAST_ACCEPTED = 0.01  # of the proposals of each move
 LEAST_MOVED = 0.5  # of the chains, in all steps together
 RATE_EPS = np.array([0.4, 0.2, 0.1])
 
@@ -44,14 +44,13 @@ def sas(number, problem):
         sigma_hrd=slide(rng, problem),
         off_probability=rng.uniform(0.3, 0.9),
         on_probability=rng.uniform(0.3, 0.9),
-        newton_cap=int(rng.choice([4, 8])),
+        newton_cap=int(rng.choice([5, 8])),
     )
     if number % 2:
         return kernel
-    prp, tan, on, sft = rng.uniform(0.6, 1.6, size=4) * np.min(problem.eps)
-    return dataclasses.replace(
-        kernel, sigma_prp=prp, sigma_tan=tan, sigma_on=on, sigma_sft=sft / np.sqrt(problem.m)
-    )
+    prp, *others = rng.uniform(0.6, 1.6, size=4) * np.min(problem.eps)
+    tan, on, sft = np.array(others) * 2 / np.sqrt(problem.n)
+    return dataclasses.replace(kernel, sigma_prp=prp, sigma_tan=tan, sigma_on=on, sigma_sft=sft)
 
 
 def surface(number, problem):
