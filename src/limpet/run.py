@@ -147,7 +147,7 @@ def _run_tile(kernel, target, starts, first, width, plan):
     key = jax.random.fold_in(jax.random.key(plan.seed), first // width)
     try:
         collector = Collector(chains, n, plan.draws, plan.thin, plan.keep_surface)
-    except MemoryError:
+    except (MemoryError, ValueError):  # NumPy says either
         raise InputError(
             f"draws={plan.draws} of {chains} chains with {n} numbers each do not fit into memory:"
             " expected fewer, or a larger thin."
