@@ -27,7 +27,7 @@ $(VENV)/ready: requirements.txt pyproject.toml
 # Choose the newest versions that pyproject.toml allows, for every Python it allows.
 lock:
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
-		--no-emit-index-url --group test --group build --all-extras pyproject.toml --output-file requirements.txt
+		--no-emit-index-url --group test --group build pyproject.toml --output-file requirements.txt
 
 clean:
 	rm -rf $(VENV)

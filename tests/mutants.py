@@ -126,7 +126,7 @@ SAS_MUTANTS = {
         "jnp.where(on, sigma.on * along_surface, tangent(first.normals, L, x - first.x))",
     ),
     "no reverse check": _one(
-        "kernels.sas", "(first.landed & came_back(self, second, x))", "first.landed"
+        "kernels.sas", "(first.landed & came_back(self, second, state))", "first.landed"
     ),
     "no reverse check of Off": _one(
         "kernels.sas", "returned=on | soft", "returned=off | on | soft"
@@ -142,7 +142,7 @@ SAS_MUTANTS = {
     "Newton cap larger back than forward": Mutant(
         "kernels.sas",
         (
-            ("second = project_from(self, ", "second = project_from(_patient(self), "),
+            ("            self, target, first.x", "            _patient(self), target, first.x"),
             (
                 "def pushed(state, r):",
                 "def _patient(kernel):\n"

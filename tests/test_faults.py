@@ -151,7 +151,7 @@ def test_a_rejected_proposal_leaves_the_state_as_it_was(target):
 def test_chains_that_never_move_are_named_with_the_cause():
     cause = r"^Chains 0, 1, 2 never .*sigma of RandomWalk.*100% of 600 .*too unlikely.*smaller"
     with pytest.warns(limpet.LimpetWarning, match=cause) as caught:
-        draws = sample(kernel=limpet.RandomWalk(sigma=1e6))
+        draws = sample(kernel=limpet.RandomWalk(sigma=1e6), warmup=0)
     assert [warning.filename for warning in caught] == [__file__]
     check_books(draws)
     assert outcomes(draws)["accepted"] == 0
@@ -170,7 +170,7 @@ def test_few_draws_are_not_taken_for_chains_that_never_move(draws):
 def test_slides_that_never_succeed_are_warned_of():
     # the chains hop off and on, an eps at a time: they make draws, but go nowhere
     with pytest.warns(limpet.LimpetWarning, match=r"Hard moves \(sigma_hrd\): 100%"):
-        sample(kernel=limpet.SAS(sigma_hrd=1e6))
+        sample(kernel=limpet.SAS(sigma_hrd=1e6), warmup=0)
 
 
 def test_chains_that_cannot_leave_the_surface_end_the_run():
@@ -270,7 +270,7 @@ def test_a_summary_of_one_draw_says_so():
 
 def test_a_summary_of_chains_that_never_moved():
     with pytest.warns(limpet.LimpetWarning, match="never"):
-        draws = sample(kernel=limpet.RandomWalk(sigma=1e6))
+        draws = sample(kernel=limpet.RandomWalk(sigma=1e6), warmup=0)
     table = limpet.summary(draws)
     assert (table.variables["tau"] >= 40).all()
     assert table.steps_per_draw == 1

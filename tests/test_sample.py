@@ -74,7 +74,7 @@ def test_another_seed_other_draws():
 @pytest.mark.parametrize("blocks", [1, 3, 20])
 def test_bit_equal_whatever_the_block_size(blocks, monkeypatch):
     whole = run()
-    monkeypatch.setattr(tile, "blocks_at_once", lambda width: blocks)
+    monkeypatch.setattr(tile, "blocks_at_once", lambda width, block: blocks)
     cut = run()
     np.testing.assert_array_equal(whole.posterior["x"], cut.posterior["x"])
     assert whole.attrs["counts"] == cut.attrs["counts"]

@@ -13,14 +13,20 @@ from limpet.errors import (  # noqa: E402
     InputError,
     LimpetError,
     LimpetWarning,
+    MixingWarning,
     PrecisionWarning,
     StartError,
+    StoreError,
     StuckError,
 )
+from limpet.handover import as_blackjax  # noqa: E402
 from limpet.kernels import SAS, RandomWalk, SurfaceSampler  # noqa: E402
+from limpet.plot import plot  # noqa: E402
+from limpet.progress import Progress  # noqa: E402
 from limpet.results import Summary, summary  # noqa: E402
-from limpet.run import sample  # noqa: E402
+from limpet.run import resume, sample  # noqa: E402
 from limpet.start import find_start  # noqa: E402
+from limpet.store import open  # noqa: E402
 from limpet.target import Target  # noqa: E402
 
 __all__ = [
@@ -28,15 +34,22 @@ __all__ = [
     "InputError",
     "LimpetError",
     "LimpetWarning",
+    "MixingWarning",
     "PrecisionWarning",
+    "Progress",
     "RandomWalk",
     "StartError",
+    "StoreError",
     "StuckError",
     "Summary",
     "SurfaceSampler",
     "Target",
+    "as_blackjax",
     "autocorrelation_time",
     "find_start",
+    "open",
+    "plot",
+    "resume",
     "sample",
     "summary",
 ]

@@ -1,8 +1,11 @@
 """From what a tile did, step by step, to rectangular draws and counts.
 
-Chains reach their number of draws at different steps. A chain's steps after that belong to nothing
-and are not counted, so that draws and counts are the same however a run was cut into blocks.
+Chains reach their number of draws at different steps. A chain's steps after that are counted
+apart, so that draws and counts are the same however a run was cut into blocks, interrupted, or
+made longer afterwards.
 """
+
+from typing import NamedTuple, Protocol
 
 import jax
 import numpy as np
@@ -11,69 +14,140 @@ from limpet.kernels.base import Move, Outcome
 from limpet.tile import Trace
 
 
-class Kept:
-    """The first `draws` visits of each chain to where it is watched, every `thin`-th of them."""
+class Chunk(NamedTuple):
+    """Room for successive draws of a tile's chains."""
 
-    def __init__(self, chains: int, n: int, draws: int, thin: int):
-        self.x = np.empty((chains, draws, n))
-        self.lp = np.empty((chains, draws))
-        self.step = np.empty((chains, draws), np.int64)
+    x: np.ndarray  # (chains, length, n)
+    lp: np.ndarray  # (chains, length)
+    step: np.ndarray  # (chains, length)
+
+
+class Room(Protocol):
+    """Where draws are put: chunks of `length` draws, of which the first `limit` are kept."""
+
+    length: int
+    limit: int
+
+    def chunk(self, group: str, first_chain: int, chains: int, k: int) -> Chunk:
+        """The k-th chunk of these chains' draws."""
+        ...
+
+
+class Memory:
+    """Room in memory: one chunk for all draws."""
+
+    def __init__(self, chains: int, n: int, draws: int, groups):
+        self.length = self.limit = draws
+        self.groups = {
+            group: Chunk(
+                np.empty((chains, draws, n)),
+                np.empty((chains, draws)),
+                np.empty((chains, draws), np.int64),
+            )
+            for group in groups
+        }
+
+    def chunk(self, group, first_chain, chains, k):
+        """All the room of these chains."""
+        mine = slice(first_chain, first_chain + chains)
+        return Chunk(*(array[mine] for array in self.groups[group]))
+
+
+class Kept:
+    """The visits of each chain to where it is watched, every `thin`-th of them."""
+
+    def __init__(self, room: Room, group: str, first_chain: int, chains: int, plan):
+        self.room, self.group, self.first_chain = room, group, first_chain
         self.visits = np.zeros(chains, np.int64)
         self.last = np.zeros(chains, np.int64)  # step after the last visit
-        self.wanted = draws * thin
-        self.thin = thin
+        self.wanted = plan.draws * plan.thin
+        self.thin = plan.thin
+        self.chunks: dict[int, Chunk] = {}
 
     @property
     def full(self):
         """Which chains have all their draws."""
         return self.visits >= self.wanted
 
+    @property
+    def draws(self):
+        """How many draws each chain has."""
+        return np.minimum(self.visits // self.thin, self.room.limit)
+
     def add(self, trace: Trace, visit, first_step: int):
-        """Take in a block; which chains still wanted draws before each of its steps."""
+        """Take in a block: which chains still wanted draws before each of its steps, new draws."""
         visits = self.visits + np.cumsum(visit, axis=0)
-        take = visit & (visits % self.thin == 0) & (visits <= self.wanted)
-        step, chain = np.nonzero(take)
+        kept = visits <= self.room.limit * self.thin
+        step, chain = np.nonzero(visit & kept & (visits % self.thin == 0))
         draw = visits[step, chain] // self.thin - 1
-        self.x[chain, draw] = trace.x[step, :, chain]
-        self.lp[chain, draw] = trace.lp[step, chain]
-        self.step[chain, draw] = first_step + step
+        x = trace.x[step, :, chain]
+        for k in np.unique(draw // self.room.length):
+            if k not in self.chunks:
+                self.chunks[k] = self.room.chunk(self.group, self.first_chain, len(self.visits), k)
+            here = draw // self.room.length == k
+            at = chain[here], draw[here] - k * self.room.length
+            self.chunks[k].x[at] = x[here]
+            self.chunks[k].lp[at] = trace.lp[step, chain][here]
+            self.chunks[k].step[at] = first_step + step[here]
         self.visits = visits[-1]
         last = first_step + len(visit) - np.argmax(visit[::-1], axis=0)
         self.last = np.where(visit.any(axis=0), last, self.last)
-        return visits - visit < self.wanted
+        return visits - visit < self.wanted, (chain, draw, x)
 
 
 class Collector:
     """All that is kept of a tile's chains."""
 
-    def __init__(self, chains: int, n: int, draws: int, thin: int, keep_surface: bool):
-        self.posterior = Kept(chains, n, draws, thin)
-        self.surface = Kept(chains, n, draws, thin) if keep_surface else None
-        self.counts = np.zeros((chains, len(Move), len(Outcome)), np.int64)
-        self.acceptance = np.zeros((chains, len(Move)))
+    def __init__(self, room: Room, first_chain: int, chains: int, plan):
+        groups = ("posterior", "surface") if plan.keep_surface else ("posterior",)
+        self.kept = {group: Kept(room, group, first_chain, chains, plan) for group in groups}
+        # until a chain has all its draws, and after that
+        self.counts = np.zeros((2, chains, len(Move), len(Outcome)), np.int64)
+        self.acceptance = np.zeros((2, chains, len(Move)))
 
     @property
     def full(self):
         """Which chains have all that is wanted of them."""
-        return self.posterior.full & (True if self.surface is None else self.surface.full)
+        return np.all([kept.full for kept in self.kept.values()], axis=0)
+
+    @property
+    def draws(self):
+        """How many draws each chain has of everything that is kept."""
+        return np.min([kept.draws for kept in self.kept.values()], axis=0)
 
     def waited(self, step: int):
         """For how many steps each chain has made no visit of a kind that it still lacks."""
-        kinds = [kept for kept in (self.posterior, self.surface) if kept is not None]
-        return np.max([np.where(kept.full, 0, step - kept.last) for kept in kinds], axis=0)
+        return np.max(
+            [np.where(kept.full, 0, step - kept.last) for kept in self.kept.values()], axis=0
+        )
 
-    def add(self, trace: Trace, first_step: int, skip: int):
-        """Take in a block, but for its first `skip` steps, which were warm-up."""
-        chains = len(self.counts)
-        trace = jax.tree.map(lambda part: part[skip:, ..., :chains], trace)
-        first_step += skip
-        wanted = self.posterior.add(trace, trace.draw, first_step)
-        if self.surface is not None:
-            wanted |= self.surface.add(trace, trace.on, first_step)
+    def add(self, trace: Trace, first_step: int):
+        """Take in a block; the new draws from pi_eps, as arrays (chain, draw, x)."""
+        chains = self.counts.shape[1]
+        trace = jax.tree.map(lambda part: part[..., :chains], trace)
+        wanted, new = self.kept["posterior"].add(trace, trace.draw, first_step)
+        if "surface" in self.kept:
+            wanted |= self.kept["surface"].add(trace, trace.on, first_step)[0]
 
-        cells = self.counts.size
-        code = trace.code + self.counts[0].size * np.arange(chains)
-        counted = np.bincount(code[wanted], minlength=cells)
-        likely = np.bincount(code[wanted], trace.acceptance[wanted], minlength=cells)
+        cell = trace.code + self.counts[0, 0].size * (np.arange(chains) + chains * ~wanted)
+        counted = np.bincount(cell.ravel(), minlength=self.counts.size)
+        likely = np.bincount(cell.ravel(), trace.acceptance.ravel(), minlength=self.counts.size)
         self.counts += counted.reshape(self.counts.shape)
-        self.acceptance += likely.reshape(self.counts.shape).sum(axis=2)
+        self.acceptance += likely.reshape(self.counts.shape).sum(axis=-1)
+        return new
+
+    def snapshot(self) -> dict[str, np.ndarray]:
+        """All that it counts, by name; the draws themselves are in the room."""
+        visits = {f"{group}_visits": kept.visits for group, kept in self.kept.items()}
+        last = {f"{group}_last": kept.last for group, kept in self.kept.items()}
+        return visits | last | {"counts": self.counts, "acceptance": self.acceptance}
+
+    def restore(self, snapshot):
+        """Go on from a snapshot, perhaps of a run that was to be shorter."""
+        for group, kept in self.kept.items():
+            kept.visits, kept.last = snapshot[f"{group}_visits"], snapshot[f"{group}_last"]
+        for name in ("counts", "acceptance"):
+            array = snapshot[name].copy()
+            array[0, ~self.full] += array[1, ~self.full]
+            array[1, ~self.full] = 0
+            setattr(self, name, array)

@@ -1,5 +1,7 @@
 """How well a chain mixes: autocorrelation time, effective sample size, R-hat."""
 
+from typing import NamedTuple
+
 import numpy as np
 import scipy.fft
 
@@ -37,7 +39,7 @@ def autocorrelation_time(f) -> float:
         )
     if not np.isfinite(f).all():
         raise InputError(f"f has {(~np.isfinite(f)).sum()} entries that are not finite.")
-    tau, enough = windowed_time(np.atleast_2d(f))
+    tau, enough, *_ = windowed_time(np.atleast_2d(f))
     if not enough:
         warn(
             f"{f.size} draws in chains of {f.shape[-1]} are too few to tell their autocorrelation"
@@ -47,20 +49,31 @@ def autocorrelation_time(f) -> float:
     return tau
 
 
-def windowed_time(f: np.ndarray) -> tuple[float, bool]:
-    """The autocorrelation time of f (chain, draw), and whether there are enough draws to tell."""
+class Autocorrelation(NamedTuple):
+    """What the autocorrelation of one variable tells; `window` is None where it did not close."""
+
+    tau: float
+    enough: bool  # draws to tell tau
+    correlation: np.ndarray  # by lag, in draws; empty for a variable that never changes
+    window: int | None  # the last lag summed
+
+
+def windowed_time(f: np.ndarray) -> Autocorrelation:
+    """The autocorrelation time of f (chain, draw), and what it comes from."""
     draws = f.shape[1]
     if np.ptp(f) == 0:
-        return float(draws), False
+        return Autocorrelation(float(draws), False, np.empty(0), None)
     f = f / np.abs(f).max()  # squares of very large numbers would overflow
     f = f - f.mean()
     length = scipy.fft.next_fast_len(2 * draws, real=True)
     spectrum = np.asarray(scipy.fft.rfft(f, n=length, axis=1))
     power = np.mean(np.abs(spectrum) ** 2, axis=0)
     covariance = np.asarray(scipy.fft.irfft(power, n=length))[:draws] / np.arange(draws, 0, -1)
-    tau = 2 * np.cumsum(covariance / covariance[0]) - 1
+    correlation = covariance / covariance[0]
+    tau = 2 * np.cumsum(correlation) - 1
     closed = np.flatnonzero(np.arange(draws) >= WINDOW * tau)
     if not len(closed):
-        return max(float(tau[-1]), draws / WINDOW), False
-    estimate = max(float(tau[closed[0]]), 1 / f.size)  # it is not negative, whatever the noise
-    return estimate, f.size >= ENOUGH * estimate
+        return Autocorrelation(max(float(tau[-1]), draws / WINDOW), False, correlation, None)
+    window = int(closed[0])
+    estimate = max(float(tau[window]), 1 / f.size)  # it is not negative, whatever the noise
+    return Autocorrelation(estimate, f.size >= ENOUGH * estimate, correlation, window)

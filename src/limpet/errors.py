@@ -10,6 +10,7 @@ import sys
 import warnings
 
 import numpy as np
+import xarray as xr
 
 
 class LimpetError(Exception):
@@ -38,8 +39,38 @@ class StuckError(LimpetError):
         self.draws = draws
 
 
+class StoreError(LimpetError):
+    """A store that cannot be made, read, written to or resumed.
+
+    Attributes
+    ----------
+    draws : xarray.DataTree or None
+        If a run was stopped by it: what is in the store, where that can be read.
+    """
+
+    draws: "xr.DataTree | None" = None
+
+
 class LimpetWarning(UserWarning):
     """Something a user should act on; the draws are returned all the same."""
+
+
+class InterruptedWarning(LimpetWarning):
+    """A signal stopped a run before it had all its draws.
+
+    Attributes
+    ----------
+    signal : int or None
+        The number of the signal.
+    """
+
+    def __init__(self, message, signal=None):
+        super().__init__(message)
+        self.signal = signal
+
+
+class MixingWarning(LimpetWarning):
+    """The chains have not mixed well enough for what was asked."""
 
 
 class PrecisionWarning(LimpetWarning):

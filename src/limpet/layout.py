@@ -30,6 +30,16 @@ class Layout(NamedTuple):
         )
         return cls(tree, shapes, names)
 
+    @classmethod
+    def from_json(cls, structure):
+        """The layout that `to_json` wrote."""
+        return cls.of(_read_structure(structure))
+
+    def to_json(self):
+        """The layout as JSON; dicts, lists and tuples are all that it can write."""
+        leaves = [np.zeros(shape) for shape in self.shapes]
+        return _write_structure(jax.tree.unflatten(self.tree, leaves))
+
     def __str__(self):
         pairs = zip(self.names, self.shapes, strict=True)
         return ", ".join(f"{name}: {shape}" for name, shape in pairs)
@@ -43,6 +53,12 @@ class Layout(NamedTuple):
             else tuple(f"{name}_dim_{i}" for i in range(len(shape)))
             for name, shape in zip(self.names, self.shapes, strict=True)
         )
+
+    @property
+    def labels(self):
+        """A name for each number of a point."""
+        pairs = zip(self.names, self.shapes, strict=True)
+        return [label for name, shape in pairs for label in labels(name, shape)]
 
     @property
     def size(self):
@@ -70,6 +86,12 @@ class Layout(NamedTuple):
             part.reshape(part.shape[:-1] + shape)
             for part, shape in zip(parts, self.shapes, strict=True)
         ]
+
+
+def labels(name, shape):
+    """A name for each number of an array: x[0], x[1], ..."""
+    places = np.ndindex(*shape)
+    return [f"{name}[{', '.join(map(str, place))}]" if place else name for place in places]
 
 
 def as_point(given):
@@ -104,6 +126,28 @@ def read_points(name, given):
             f"{name} is not finite: number {column} of point {row} is {vectors[row, column]}."
         )
     return layout, vectors
+
+
+def _write_structure(node):
+    if type(node) is dict and all(isinstance(name, str) for name in node):
+        return {"dict": {name: _write_structure(part) for name, part in node.items()}}
+    if type(node) in (list, tuple):
+        return {type(node).__name__: [_write_structure(part) for part in node]}
+    if isinstance(node, np.ndarray):
+        return {"array": list(node.shape)}
+    raise InputError(
+        f"start has a part of type {type(node).__name__}, which a store cannot hold: expected"
+        " arrays in dicts (with names that are strings), lists or tuples."
+    )
+
+
+def _read_structure(structure):
+    ((kind, inside),) = structure.items()
+    if kind == "dict":
+        return {name: _read_structure(part) for name, part in inside.items()}
+    if kind in ("list", "tuple"):
+        return {"list": list, "tuple": tuple}[kind](map(_read_structure, inside))
+    return np.zeros(inside)
 
 
 def _is_tree(name, given):

@@ -2,57 +2,72 @@
 
 import dataclasses
 import io
+import math
 
 import numpy as np
 import rich.box
 import rich.console
 import rich.table
+import rich.text
 import xarray as xr
 
-from limpet.collect import Collector
 from limpet.diagnostics import windowed_time
 from limpet.errors import InputError
 from limpet.kernels.base import Move, Outcome
-from limpet.layout import Layout
+from limpet.layout import Layout, labels
 
 MOVES = [move.name.lower() for move in Move]
 OUTCOMES = [outcome.name.lower() for outcome in Outcome]
+FORMATS = {"sd": "#.4g", "tau": "#.3g", "ess": ",.0f", "r_hat": ".3f"}
 
 
-def datasets(collector: Collector, layout: Layout, first_chain: int) -> dict[str, xr.Dataset]:
-    """The groups of the result, for the chains of one tile that have all their draws."""
-    kept = {"posterior": collector.posterior}
-    if collector.surface is not None:
-        kept["surface"] = collector.surface
+def tree(arrays: dict[str, dict], layout: Layout, snapshots: list[dict], about: dict, keep=None):
+    """The result: draws by group and name, and what the tiles counted.
+
+    `about` tells what the run is; `keep` which chains to show, all by default.
+    """
+    axes = dict(zip(layout.names, layout.axes, strict=True))
     groups = {
-        name: _dataset(dict(zip(layout.names, layout.pieces(group.x), strict=True)), layout.axes)
-        for name, group in kept.items()
+        group: _dataset(named, [axes[name] if group in about["groups"] else () for name in named])
+        for group, named in arrays.items()
     }
-    groups["sample_stats"] = _dataset(
-        {"lp": collector.posterior.lp, "step": collector.posterior.step}, axes=[(), ()]
-    )
-    proposals = collector.counts.sum(axis=2)
-    acceptance = np.where(proposals, collector.acceptance / np.maximum(proposals, 1), np.nan)
+    counts = np.concatenate([snapshot["counts"][0] for snapshot in snapshots])
+    expected = np.concatenate([snapshot["acceptance"][0] for snapshot in snapshots])
+    sizes = np.concatenate([np.tile(s["sizes"], (s["counts"].shape[1], 1)) for s in snapshots])
+    proposals = counts.sum(axis=2)
+    acceptance = np.where(proposals, expected / np.maximum(proposals, 1), np.nan)
     groups["moves"] = xr.Dataset(
         {
-            "counts": (("chain", "move", "outcome"), collector.counts),
+            "counts": (("chain", "move", "outcome"), counts),
             "acceptance": (("chain", "move"), acceptance),
-        },
-        coords={"move": MOVES, "outcome": OUTCOMES},
+        }
+        | {name: ("chain", size) for name, size in zip(about["sizes"], sizes.T, strict=True)},
+        coords={"chain": np.arange(len(counts)), "move": MOVES, "outcome": OUTCOMES},
     )
-    chain = first_chain + np.arange(len(collector.counts))
-    return {
-        name: group.assign_coords(chain=chain).isel(chain=collector.full)
-        for name, group in groups.items()
+    if keep is not None:
+        groups = {name: group.isel(chain=keep) for name, group in groups.items()}
+    result = xr.DataTree.from_dict(groups)
+    result.attrs = {
+        **{name: about[name] for name in ("kernel", "seed", "limpet_version", "warmup", "thin")},
+        "draws_asked": about["draws"],
+        "parameters": about["parameters"]
+        | {
+            name: float(size)
+            for name, size in zip(about["sizes"], np.median(sizes, 0), strict=True)
+        },
+        "seconds": max(float(snapshot["seconds"]) for snapshot in snapshots),
+        "compile_seconds": max(float(snapshot["compile_seconds"]) for snapshot in snapshots),
+        **totals(groups["moves"], about["moves"]),
     }
+    return result
 
 
-def totals(moves: xr.Dataset, used: tuple[Move, ...]) -> dict:
+def totals(moves: xr.Dataset, used: list[str]) -> dict:
     """Steps, counts and mean acceptance probability of all chains together, as plain numbers."""
     counts = moves["counts"].sum("chain")
     expected = (moves["acceptance"] * moves["counts"].sum("outcome")).sum("chain")
     by_move, acceptance = {}, {}
-    for name in (move.name.lower() for move in used):
+    for name in used:
         row = counts.sel(move=name).values
         by_move[name] = {o: int(c) for o, c in zip(OUTCOMES, row, strict=True)}
         proposals = int(row.sum())
@@ -96,25 +111,46 @@ class Summary:
     __repr__ = __str__
 
     def __rich__(self):
-        style = {"box": rich.box.SIMPLE_HEAD, "padding": (0, 0, 0, 1)}
         failures = [outcome for outcome in OUTCOMES if outcome != "accepted"]
-        moves = rich.table.Table(title="moves: acceptance, and the share of each failure", **style)
-        for column in ("move", "proposals", "acceptance", *failures):
-            moves.add_column(column.replace("_", " "), justify="right", no_wrap=True)
+        names = [outcome.replace("_", " ") for outcome in failures]
+        moves = _table("move", "proposals", "acceptance", *names)
         for name in self.moves["move"].values:
             row = self.moves.sel(move=name)
-            shares = [f"{share:.2%}" for share in row["share"].sel(outcome=failures).values]
-            acceptance = f"{float(row['acceptance']):.4f}"
-            moves.add_row(str(name), f"{int(row['proposals']):,}", acceptance, *shares)
-        title = f"variables ({self.steps_per_draw:.3g} steps per draw)"
-        variables = rich.table.Table(title=title, **style)
+            shares = row["share"].sel(outcome=failures).values
+            cells = [f"{share:.2%}" if share else "-" for share in shares]
+            proposals = int(row["proposals"])
+            acceptance = f"{float(row['acceptance']):.1%}" if proposals else "-"
+            moves.add_row(str(name), f"{proposals:,}", acceptance, *cells)
         columns = [str(name) for name in self.variables.data_vars]
-        for column in ("variable", *columns):
-            variables.add_column(column, justify="right")
+        variables = _table("variable", *columns)
         for name in self.variables["variable"].values:
             row = self.variables.sel(variable=name)
-            variables.add_row(str(name), *(f"{float(row[c]):.5g}" for c in columns))
-        return rich.console.Group(moves, variables)
+            formats = FORMATS | dict.fromkeys(("mean", "mcse"), _digits(float(row["mcse"])))
+            cells = [format(float(row[column]), formats[column]) for column in columns]
+            variables.add_row(str(name), *cells)
+        about_moves = ": mean acceptance probability, and the share of each failure"
+        about_variables = f": {self.steps_per_draw:#.3g} steps per draw"
+        return rich.console.Group(
+            rich.text.Text.assemble(("moves", "bold"), about_moves),
+            moves,
+            rich.text.Text.assemble(("\nvariables", "bold"), about_variables),
+            variables,
+        )
+
+
+def _digits(error):
+    """The format of a number that is known up to this error, of which two digits are shown."""
+    if not (np.isfinite(error) and 1e-8 < error < 1e8):
+        return ".4g"
+    return f",.{max(0, 1 - math.floor(math.log10(error)))}f"
+
+
+def _table(name, *numbers):
+    table = rich.table.Table(box=rich.box.SIMPLE_HEAD, padding=(0, 0, 0, 1), show_edge=False)
+    table.add_column(name, style="cyan")
+    for number in numbers:
+        table.add_column(number, justify="right", no_wrap=True)
+    return table
 
 
 def summary(draws: xr.DataTree) -> Summary:
@@ -140,8 +176,7 @@ def summary(draws: xr.DataTree) -> Summary:
     >>> float(table.moves["share"].sel(move="off").sum())
     1.0
     """
-    if not isinstance(draws, xr.DataTree) or not ("counts" in draws.attrs and "posterior" in draws):
-        raise InputError(f"draws={type(draws).__name__}: expected what limpet.sample returned.")
+    posterior = check_draws(draws)
     counts = np.array([[row[o] for o in OUTCOMES] for row in draws.attrs["counts"].values()])
     proposals = counts.sum(axis=1)
     names = list(draws.attrs["counts"])
@@ -153,25 +188,30 @@ def summary(draws: xr.DataTree) -> Summary:
         },
         coords={"move": names, "outcome": OUTCOMES},
     )
-    posterior = draws["posterior"].to_dataset()
-    if posterior.sizes["draw"] < 2:
-        raise InputError("draws has 1 draw per chain: expected two or more to make a summary of.")
     kept = posterior.sizes["chain"] * posterior.sizes["draw"]
     return Summary(moves, _variables(posterior), draws.attrs["steps"] / kept)
+
+
+def check_draws(draws) -> xr.Dataset:
+    """The posterior of what `limpet.sample` returned; two draws are the fewest that tell anything.
+
+    Nothing is loaded.
+    """
+    if not isinstance(draws, xr.DataTree) or not ("counts" in draws.attrs and "posterior" in draws):
+        raise InputError(f"draws={type(draws).__name__}: expected what limpet.sample returned.")
+    posterior = draws["posterior"].to_dataset()
+    if posterior.sizes["draw"] < 2:
+        raise InputError(f"draws has {posterior.sizes['draw']} per chain: expected two or more.")
+    return posterior
 
 
 def _variables(posterior):
     from arviz_stats.base.array import array_stats  # slow to import, and wanted here only
 
-    labels, columns = [], []
+    names, columns = [], []
     for name, array in posterior.data_vars.items():
-        flat = array.values.reshape(*array.shape[:2], -1)
-        inside = array.shape[2:]
-        labels += [
-            f"{name}[{', '.join(map(str, np.unravel_index(i, inside)))}]" if inside else str(name)
-            for i in range(flat.shape[-1])
-        ]
-        columns.append(flat)
+        names += labels(str(name), array.shape[2:])
+        columns.append(array.values.reshape(*array.shape[:2], -1))
     values = np.concatenate(columns, axis=-1)
     tau = [windowed_time(values[:, :, i])[0] for i in range(values.shape[-1])]
     deviation = values.std(axis=(0, 1))
@@ -187,5 +227,5 @@ def _variables(posterior):
             "ess": ("variable", ess),
             "r_hat": ("variable", r_hat),
         },
-        coords={"variable": labels},
+        coords={"variable": names},
     )

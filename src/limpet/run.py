@@ -1,43 +1,42 @@
-"""`limpet.sample`: from a target and a start to draws."""
+"""`limpet.sample` and `limpet.resume`: tiles over workers, with progress, stores and interrupts."""
 
+import dataclasses
+import os
+import queue
+import signal
+import threading
 import time
 from importlib.metadata import version
-from typing import NamedTuple
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from limpet import errors, results, tile
-from limpet.collect import Collector
-from limpet.errors import InputError, LimpetWarning, StuckError, warn
-from limpet.kernels import SAS, Kernel, Move, Outcome
+from limpet import advice, errors, results, tile
+from limpet import store as stores
+from limpet.collect import Memory
+from limpet.errors import (
+    InputError,
+    InterruptedWarning,
+    LimpetWarning,
+    StoreError,
+    StuckError,
+    warn,
+)
+from limpet.kernels import SAS, Kernel, Move
 from limpet.layout import read_points
+from limpet.progress import Progress, Show, shown
 from limpet.start import check_resolution, find_vectors
+from limpet.store import Store
 from limpet.target import Target, check_target
+from limpet.voyage import Plan, Voyage
+from limpet.watch import UNKNOWN, mixing
 
-PATIENCE = 10_000  # draws that a chain should have made, but made none, before it counts as stuck
-LONGEST = 200_000  # steps without a draw after which a chain counts as stuck in any case
-TELLING = 50  # proposals without success that tell something
-NAMED = 8  # most chains named in one message
-
-
-class Plan(NamedTuple):
-    """What was asked for."""
-
-    draws: int
-    warmup: int
-    thin: int
-    keep_surface: bool
-    seed: int
-
-
-class Times(NamedTuple):
-    """Seconds that compiling and sampling took."""
-
-    compile: float
-    sample: float
+LOOK = 0.2  # seconds between two looks at a run
+COMMIT = 1.0  # seconds between two commits of a tile to a store
+PROBES = 4  # starts at which a target must be what it was, to be resumed
 
 
 def sample(
@@ -51,8 +50,14 @@ def sample(
     seed: int = 0,
     thin: int = 1,
     keep_surface: bool = False,
+    store: str | os.PathLike | None = None,
+    workers: int | None = None,
+    progress: bool | Show = True,
 ) -> xr.DataTree:
     """Draw from a target near its surface.
+
+    Ctrl-C (or SIGTERM) stops at the next block and returns what was drawn so far; a second one
+    stops at once.
 
     Parameters
     ----------
@@ -67,7 +72,8 @@ def sample(
     chains : int, optional
         Default: as many as there are starts, or 128 if there is one.
     warmup : int
-        Steps per chain made before the first draw, and forgotten.
+        Steps per chain made before the first draw, and forgotten. The first three quarters of them
+        tune the kernel's step sizes, from whatever they are; 0 takes the kernel as it is.
     kernel : SAS, SurfaceSampler or RandomWalk, optional
         Default `SAS()`, the paper's sampler with the paper's settings.
     seed : int
@@ -76,12 +82,22 @@ def sample(
         Keep every `thin`-th visit.
     keep_surface : bool
         Also keep the first `draws` visits *on* the surface, of law pi_s, in the group `surface`.
+    store : str or path, optional
+        A folder to write the draws to as they come, such as "run.zarr"; it must not exist. See
+        `limpet.resume` and `limpet.open`.
+    workers : int, optional
+        Threads that run tiles of 128 chains side by side. Default: as many as there are cores. The
+        draws are the same whatever their number.
+    progress : bool or callable
+        Whether to show how the run goes, on standard error; or a function that is given a
+        `limpet.Progress` every now and then.
 
     Returns
     -------
     xarray.DataTree
         Groups `posterior`, `sample_stats` and `moves`, in ArviZ's schema; `attrs` has kernel,
-        parameters, steps, seconds, acceptance and counts.
+        parameters (as tuned), steps, seconds, acceptance and counts. With a store, draws are read
+        from it as they are used.
 
     Examples
     --------
@@ -96,30 +112,294 @@ def sample(
     _check(target, kernel, keep_surface)
     layout, guesses = read_points("start", start)
     several = len(guesses) if len(guesses) > 1 else tile.WIDTH
-    chains = several if chains is None else errors.whole("chains", chains, 1)
     plan = Plan(
+        chains=several if chains is None else errors.whole("chains", chains, 1),
         draws=errors.whole("draws", draws, 1),
         warmup=errors.whole("warmup", warmup, 0),
         thin=errors.whole("thin", thin, 1),
-        keep_surface=keep_surface,
+        keep_surface=bool(keep_surface),
         seed=errors.whole("seed", seed, 0),
     )
-    flat = target.on_vectors(layout).checked(jnp.asarray(guesses[0]))
-    starts = find_vectors(flat, guesses, chains, plan.seed, "start")
-    if Move.SOFT in kernel.moves:
-        check_resolution(flat, starts)
+    workers = _workers(workers)
+    path = None if store is None else _new_path(store)
+    structure = None if path is None else layout.to_json()
+    with shown(progress) as show:
+        width = tile.width_for(plan.chains)
+        flat = target.on_vectors(layout).checked(jnp.asarray(guesses[0]))
+        spare = -plan.chains % width
+        starts = find_vectors(flat, guesses, plan.chains, plan.seed, "start", spare)
+        if Move.SOFT in kernel.moves:
+            check_resolution(flat, starts)
+        about = _about(kernel, flat, layout, plan, width)
+        if path is None:
+            room = _memory(plan, layout)
+            return _Run(kernel, flat, layout, starts, plan, about, room, workers).go(show)
+        about |= {"layout": structure, "target": _described(flat, starts)}
+        one = plan._replace(draws=1)
+        blank = Voyage(kernel, flat, starts[:width], 0, one, _memory(one, layout)).snapshot()
+        with Store.create(path, about, starts, blank) as room:
+            return _Run(kernel, flat, layout, starts, plan, about, room, workers).go(show)
 
-    width = tile.width_for(chains)
-    parts, times = [], []
-    for first in range(0, chains, width):
-        collector, took = _run_tile(kernel, flat, starts[first : first + width], first, width, plan)
-        parts.append(results.datasets(collector, layout, first))
-        times.append(took)
-        if not collector.full.all():
-            raise _stuck(kernel, collector, first, _tree(parts, times, kernel, flat, plan))
-    tree = _tree(parts, times, kernel, flat, plan)
-    _warn_of_failing_moves(tree, kernel)
-    return tree
+
+def resume(
+    store: str | os.PathLike,
+    target: Target,
+    *,
+    draws: int | None = None,
+    workers: int | None = None,
+    progress: bool | Show = True,
+) -> xr.DataTree:
+    """Go on with a run that was interrupted, killed, or is to be longer.
+
+    The draws are those that the run would have made without the interruption, bit for bit.
+
+    Parameters
+    ----------
+    store : str or path
+        What `limpet.sample(store=...)` was given.
+    target : Target
+        The target of that run. A store holds no code, so it cannot know it; another is refused.
+    draws : int, optional
+        Draws per chain in all, if more than were asked for at first.
+    workers, progress
+        As in `limpet.sample`.
+
+    Returns
+    -------
+    xarray.DataTree
+        As from `limpet.open`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import jax.numpy as jnp
+    >>> import limpet
+    >>> circle = limpet.Target(lambda x: jnp.array([x @ x - 1]), eps=0.01)
+    >>> store = tempfile.mkdtemp() + "/circle.zarr"
+    >>> draws = limpet.sample(circle, [1.0, 0.0], draws=200, chains=4, seed=1, store=store)
+    >>> limpet.resume(store, circle, draws=300).posterior["x"].shape
+    (4, 300, 2)
+    """
+    check_target(target)
+    workers = _workers(workers)
+    with shown(progress) as show, Store(stores.as_path(store)) as room:
+        about, starts = room.about, room.starts
+        asked = about["draws"] if draws is None else errors.whole("draws", draws, 1)
+        if asked < about["draws"]:
+            raise InputError(
+                f"draws={asked} is less than the {about['draws']} that store={str(room.path)!r} was"
+                " made for: expected as many or more."
+            )
+        flat = target.on_vectors(room.layout).checked(jnp.asarray(starts[0]))
+        _check_same(room.path, about, _described(flat, starts))
+        plan = Plan(*(about[name] for name in Plan._fields))._replace(draws=asked)
+        kernel = _kernel(about)
+        run = _Run(kernel, flat, room.layout, starts, plan, about, room, workers)
+        run.restore()
+        if asked > about["draws"]:
+            room.extend(asked)
+        return run.go(show)
+
+
+class _Run:
+    """The tiles of a run and the workers that advance them."""
+
+    def __init__(self, kernel, target, layout, starts, plan, about, room, workers):
+        self.kernel, self.target, self.layout = kernel, target, layout
+        self.plan, self.about, self.room = plan, about, room
+        self.began = time.perf_counter()
+        width = about["width"]
+        self.voyages = [
+            Voyage(kernel, target, starts[first : first + width], first // width, plan, room)
+            for first in range(0, len(starts), width)
+        ]
+        self.workers = min(workers, len(self.voyages))
+        self.committed = [0.0] * len(self.voyages)
+        self.error = None
+        self.drawing_since = None  # when, and with how many draws
+
+    def restore(self):
+        """Go on from where the store is."""
+        for voyage in self.voyages:
+            snapshot = self.room.snapshot(voyage.index)
+            if snapshot["step"]:
+                voyage.restore(snapshot)
+                draws = voyage.collector.kept["posterior"].draws
+                for first, x in self.room.drawn(voyage.first_chain, voyage.chains, draws.max()):
+                    known = first + np.arange(x.shape[1]) < draws[:, None]
+                    chain, at = np.nonzero(known)
+                    voyage.watch.add(chain, first + at, x[known])
+
+    def go(self, show: Show) -> xr.DataTree:
+        """Run until every chain has its draws, or a signal says stop."""
+        with _Signals() as signals:
+            show(self._progress("compile"))
+            self.voyages[0].embark(self.began)
+            for voyage in self.voyages[1:]:
+                voyage.embark(time.perf_counter())
+            todo = queue.PriorityQueue()
+            for voyage in self.voyages:
+                if not voyage.arrived:
+                    todo.put((voyage.step, voyage.index))
+            threads = [
+                threading.Thread(target=self._work, args=(todo, signals.stop), daemon=True)
+                for _ in range(self.workers)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                while thread.is_alive():
+                    drawing = all(voyage.drawing for voyage in self.voyages)
+                    show(self._progress("draws" if drawing else "warmup"))
+                    thread.join(LOOK)
+        if self.error is None and isinstance(self.room, Store):
+            self._guarded(lambda: [self._commit(voyage) for voyage in self.voyages])
+        if self.error is not None:
+            raise self.error
+        show(self._progress("done"))
+        return self._result(signals.came)
+
+    def _work(self, todo, stop):
+        """Advance the tile that is most behind, until there is none or it is time to stop."""
+        while not stop.is_set() and self.error is None:
+            try:
+                _, index = todo.get_nowait()
+            except queue.Empty:
+                return
+            voyage = self.voyages[index]
+            self._guarded(lambda voyage=voyage: self._advance(voyage))
+            if not voyage.arrived and not voyage.stuck.any():
+                todo.put((voyage.step, index))
+
+    def _guarded(self, action):
+        try:
+            action()
+        except BaseException as error:
+            if isinstance(error, StoreError):
+                error.draws = self._readable()
+            self.error = error
+
+    def _advance(self, voyage):
+        voyage.advance()
+        now = time.monotonic()
+        if isinstance(self.room, Store) and now > self.committed[voyage.index] + COMMIT:
+            self._commit(voyage)
+            self.committed[voyage.index] = now
+
+    def _commit(self, voyage):
+        self.room.commit(voyage.index, voyage.collector.kept, voyage.snapshot())
+
+    def _drawn(self):
+        kept = [voyage.collector.kept["posterior"].draws for voyage in self.voyages]
+        return int(np.minimum(np.concatenate(kept), self.plan.draws).sum())
+
+    def _common(self):
+        """Draws that every chain has."""
+        fewest = min(int(voyage.collector.draws.min()) for voyage in self.voyages)
+        return min(fewest, self.plan.draws)
+
+    def _mixing(self):
+        return mixing([voyage.watch for voyage in self.voyages], self._common())
+
+    def _progress(self, phase):
+        drawn, asked = self._drawn(), self.plan.chains * self.plan.draws
+        rate = left = None
+        if phase in ("draws", "done"):
+            now = time.perf_counter()
+            since, before = self.drawing_since = self.drawing_since or (now, drawn)
+            if drawn > before:
+                rate = (drawn - before) / (now - since)
+                left = (asked - drawn) / rate
+        books = [voyage.collector for voyage in self.voyages]
+        counts = np.sum([book.counts[0].sum(axis=(0, 2)) for book in books], axis=0)
+        likely = np.sum([book.acceptance[0].sum(axis=0) for book in books], axis=0)
+        mixed = UNKNOWN if phase == "compile" else self._mixing()
+        return Progress(
+            phase=phase,
+            draws=drawn,
+            asked=asked,
+            chains=self.plan.chains,
+            draws_per_second=rate,
+            seconds_left=left,
+            acceptance={
+                move.name.lower(): float(likely[move] / counts[move]) if counts[move] else None
+                for move in self.kernel.moves
+            },
+            r_hat=None if np.isnan(mixed.r_hat) else mixed.r_hat,
+            ess=None if np.isnan(mixed.ess) else mixed.ess,
+        )
+
+    def _result(self, signal_number):
+        stuck = [voyage for voyage in self.voyages if voyage.stuck.any()]
+        if stuck:
+            raise self._stuck(stuck)
+        draws = self._common()
+        tree = self._tree(draws)
+        if draws < self.plan.draws:
+            held = isinstance(self.room, Store)
+            after = "; limpet.resume(store, target) goes on" if held else ""
+            message = f"Interrupted: {draws:,} of {self.plan.draws:,} draws per chain were made"
+            warn(InterruptedWarning(f"{message}{after}.", signal_number), InterruptedWarning)
+        dimension = self.layout.size - self.about["constraints"]
+        advice.warn_of(tree, self.kernel, self.layout, dimension, self._mixing())
+        return tree
+
+    def _tree(self, draws, keep=None):
+        """The first `draws` draws of every chain, or of those to keep."""
+        if isinstance(self.room, Store):
+            return stores.open(self.room.path)
+        arrays = {
+            group: dict(zip(self.layout.names, self.layout.pieces(chunk.x[:, :draws]), strict=True))
+            for group, chunk in self.room.groups.items()
+        }
+        posterior = self.room.groups["posterior"]
+        arrays["sample_stats"] = {
+            "lp": posterior.lp[:, :draws],
+            "step": posterior.step[:, :draws],
+        }
+        snapshots = [voyage.snapshot() for voyage in self.voyages]
+        return results.tree(arrays, self.layout, snapshots, self.about, keep)
+
+    def _stuck(self, voyages):
+        message = advice.stuck_message(self.kernel, voyages)
+        if isinstance(self.room, Store):
+            return StuckError(message, self._readable())
+        full = np.concatenate([voyage.collector.full for voyage in self.voyages])
+        if not full.any():
+            return StuckError(message)
+        message += f" The {full.sum()} chains that were finished are in the exception's `draws`."
+        return StuckError(message, self._tree(self.plan.draws, full))
+
+    def _readable(self):
+        try:
+            return stores.open(self.room.path)
+        except (OSError, StoreError):
+            return None
+
+
+class _Signals:
+    """Ctrl-C and SIGTERM ask to stop; asked twice, they interrupt."""
+
+    def __init__(self):
+        self.stop = threading.Event()
+        self.came = None  # the number of the first one
+
+    def __enter__(self):
+        main = threading.current_thread() is threading.main_thread()
+        numbers = (signal.SIGINT, signal.SIGTERM) if main else ()
+        self.before = {number: signal.signal(number, self._handle) for number in numbers}
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number, _):
+        if self.came is not None:
+            raise KeyboardInterrupt(number)
+        self.came = number
+        self.stop.set()
 
 
 def _check(target, kernel, keep_surface):
@@ -140,127 +420,111 @@ def _check(target, kernel, keep_surface):
         )
 
 
-def _run_tile(kernel, target, starts, first, width, plan):
-    """Run the tile of chains `first`, ... until each has its draws, or one of them is stuck."""
-    chains, n = starts.shape
-    padded = np.pad(starts, [(0, width - chains), (0, 0)], "edge")
-    key = jax.random.fold_in(jax.random.key(plan.seed), first // width)
+def _workers(workers):
+    if workers is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return errors.whole("workers", workers, 1)
+
+
+def _memory(plan, layout):
+    groups = ("posterior", "surface") if plan.keep_surface else ("posterior",)
     try:
-        collector = Collector(chains, n, plan.draws, plan.thin, plan.keep_surface)
+        return Memory(plan.chains, layout.size, plan.draws, groups)
     except (MemoryError, ValueError):  # NumPy says either
         raise InputError(
-            f"draws={plan.draws} of {chains} chains with {n} numbers each do not fit into memory:"
-            " expected fewer, or a larger thin."
+            f"draws={plan.draws} of {plan.chains} chains with {layout.size} numbers each do not fit"
+            " into memory: expected fewer, a larger thin, or a store."
         ) from None
 
-    began = time.perf_counter()
-    states = tile.first_states(kernel, target, padded)
-    program = tile.compiled(kernel, target, states, key)
-    blocks = tile.blocks_at_once(width)
-    compiled = time.perf_counter()
-    done, sampling = 0, compiled
-    while not collector.full.all():
-        states, trace = tile.advance(program, kernel, target, states, key, done, blocks)
-        steps = len(trace.code)
-        if done + steps > plan.warmup:
-            collector.add(trace, done - plan.warmup, max(0, plan.warmup - done))
-        done += steps
-        if done <= plan.warmup:
-            sampling = time.perf_counter()
-        if (collector.waited(done - plan.warmup) > _patience(kernel)).any():
-            break
-    return collector, Times(compiled - began, time.perf_counter() - sampling)
 
-
-def _tree(parts: list[dict[str, xr.Dataset]], times, kernel, target, plan):
-    """The tiles' draws as one DataTree."""
-    groups = {name: xr.concat([part[name] for part in parts], "chain") for name in parts[0]}
-    totals = results.totals(groups["moves"], kernel.moves)
-    compiling, sampling = (float(sum(took)) for took in zip(*times, strict=True))
-    tree = xr.DataTree.from_dict(groups)
-    tree.attrs = {
+def _about(kernel, target, layout, plan, width):
+    """What a run is, as JSON."""
+    return {
+        **plan._asdict(),
         "kernel": type(kernel).__name__,
+        "fields": dataclasses.asdict(kernel),
         "parameters": kernel.parameters(target),
-        "seed": plan.seed,
+        "moves": [move.name.lower() for move in kernel.moves],
+        "sizes": [name for knob in kernel.knobs for name in knob.names],
+        "groups": ["posterior", "surface"] if plan.keep_surface else ["posterior"],
+        "width": width,
+        "constraints": jax.eval_shape(target.values, jnp.zeros(layout.size)).shape[0],
         "limpet_version": version("limpet"),
-        "seconds": sampling,
-        "compile_seconds": compiling,
-        **totals,
+        "jax_version": jax.__version__,
     }
-    return tree
 
 
-def _patience(kernel):
-    """Steps without a wanted visit after which a chain counts as stuck."""
-    return min(PATIENCE / kernel.share_kept(), LONGEST)
-
-
-def _stuck(kernel, collector, first, tree):
-    stuck = np.flatnonzero(~collector.full)
-    finished = tree["moves"].sizes["chain"]
-    where = "off" if (~collector.posterior.full[stuck]).any() else "on"
-    message = (
-        f"Chains {_listed(first + stuck)} made fewer draws than asked for, and no visit {where} the"
-        f" surface in the last {_patience(kernel):,.0f} steps. {_causes(collector.counts[stuck])}"
+def _new_path(store) -> Path:
+    """A path for a new store, refused if there is something."""
+    path = stores.as_path(store)
+    if not os.path.lexists(path):
+        return path
+    try:
+        about = stores.read_about(path)
+    except StoreError:
+        raise StoreError(
+            f"store={str(path)!r} exists and is not a limpet store: choose another path."
+        ) from None
+    raise StoreError(
+        f"store={str(path)!r} exists: a run of {about['chains']} chains of {about['draws']} draws"
+        f" with kernel={about['kernel']} and seed={about['seed']}. To go on with that run use"
+        " limpet.resume(store, target); to begin another, remove it or choose another path."
     )
-    tried = collector.counts[stuck].sum(axis=(0, 2))
-    for move, name in ((Move.OFF, "off_probability"), (Move.ON, "on_probability")):
-        if move in kernel.moves and not tried[move]:
-            message += f" {move.name.capitalize()} moves were not tried: raise {name}."
-    if finished:
-        message += f" The {finished} chains that were finished are in the exception's `draws`."
-    return StuckError(message, tree if finished else None)
 
 
-def _warn_of_failing_moves(tree, kernel):
-    counts = tree["moves"]["counts"].values
-    moved = counts[:, :, Outcome.ACCEPTED].sum(axis=1)
-    still = np.flatnonzero((moved == 0) & (counts.sum(axis=(1, 2)) >= TELLING))
-    if len(still):
+def _described(target, starts):
+    """What a target is: digests of its programs, and its values at a few points."""
+    points = jnp.asarray(starts[:PROBES])
+    q, normals = jax.vmap(target.plain().values_and_normals)(points)
+    values = {"q": q, "normals of q": normals}
+    if target.log_density is not None:
+        values["log_density"] = jax.vmap(target.log_density)(points)
+    if target.inside is not None:
+        values["inside"] = jax.vmap(target.inside)(points)
+    return {
+        "eps": np.asarray(target.eps).tolist(),
+        "values": {name: np.nan_to_num(v).ravel().tolist() for name, v in values.items()},
+        "programs": target.fingerprint(points[0]),
+    }
+
+
+def _check_same(path, about, target):
+    """Refuse another target than the one that a store is of."""
+    stored = about["target"]
+    different = [name for name in ("eps",) if stored[name] != target[name]]
+    names = sorted(stored["values"].keys() | target["values"].keys())
+    for name in names:
+        was, now = stored["values"].get(name, []), target["values"].get(name, [])
+        if len(was) != len(now) or not np.allclose(was, now, rtol=1e-6, atol=1e-6):
+            different.append(name)
+    if different:
+        raise StoreError(
+            f"store={str(path)!r} is of another target: {', '.join(different)} differ (eps was"
+            f" {stored['eps']}, is {target['eps']}). Give the target that the run began with, or"
+            " begin another run in another store."
+        )
+    if about["jax_version"] != jax.__version__:
         warn(
-            f"Chains {_listed(still)} never left their start. {_causes(counts[still])}",
+            f"store={str(path)!r} was begun with JAX {about['jax_version']}, this is"
+            f" {jax.__version__}: draws from here on have the right law, but are not bit for bit"
+            " those of a run without interruption.",
             LimpetWarning,
         )
-        return
-    for move in kernel.moves:
-        total = counts[:, move].sum(axis=0)
-        if total.sum() >= TELLING and total[Outcome.ACCEPTED] == 0:
-            alone = np.zeros_like(counts)
-            alone[:, move] = counts[:, move]
-            warn(f"One kind of move was never accepted. {_causes(alone)}", LimpetWarning)
+    elif stored["programs"] != target["programs"]:
+        names = [n for n in stored["programs"] if stored["programs"][n] != target["programs"][n]]
+        warn(
+            f"{', '.join(names)} of the target are written differently from those that"
+            f" store={str(path)!r} began with, though they agree at its starts: make sure that they"
+            " are the same.",
+            LimpetWarning,
+        )
 
 
-REMEDIES = {
-    Outcome.FORWARD: "the projection did not reach the surface; make the step smaller",
-    Outcome.REVERSE: "the way back led elsewhere; make the step smaller, or eps",
-    Outcome.WALL: "the proposal was outside the walls; make the step smaller",
-    Outcome.METROPOLIS: "the proposal was too unlikely; make the step smaller",
-    Outcome.NOT_FINITE: "q or the log density was not finite; look where they are defined",
-}
-STEP_SIZES = {
-    Move.HARD: "sigma_hrd",
-    Move.OFF: "sigma_tan, sigma_prp",
-    Move.ON: "sigma_on",
-    Move.SOFT: "sigma_sft, or sigma of RandomWalk",
-}
-
-
-def _causes(counts):
-    """Which moves failed, mostly why, and which number to change."""
-    sentences = []
-    for move, row in zip(Move, counts.sum(axis=0), strict=True):
-        failed = row.copy()
-        failed[Outcome.ACCEPTED] = 0
-        if failed.sum():
-            cause = Outcome(int(np.argmax(failed)))
-            share = failed.sum() / row.sum()
-            sentences.append(
-                f"{move.name.capitalize()} moves ({STEP_SIZES[move]}): {share:.0%} of {row.sum():,}"
-                f" failed, mostly because {REMEDIES[cause]}."
-            )
-    return " ".join(sentences)
-
-
-def _listed(chains):
-    names = ", ".join(map(str, chains[:NAMED]))
-    return names if len(chains) <= NAMED else f"{names} and {len(chains) - NAMED} more"
+def _kernel(about) -> Kernel:
+    known = {kernel.__name__: kernel for kernel in Kernel.__subclasses__()}
+    if about["kernel"] not in known:
+        raise StoreError(
+            f"The store was made with kernel={about['kernel']}, which is not defined here: import"
+            " the module that defines it first."
+        )
+    return known[about["kernel"]](**about["fields"])

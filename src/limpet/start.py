@@ -84,8 +84,12 @@ def find_start(target: Target, guess, count: int = 1, seed: int = 0):
     return starts if layout.is_vector else [layout.point(x) for x in starts]
 
 
-def find_vectors(target: Target, guesses, count: int, seed: int, name: str):
-    """`count` vectors on the surface; `name` is what a user calls the guesses."""
+def find_vectors(target: Target, guesses, count: int, seed: int, name: str, spare: int = 0):
+    """`count` vectors on the surface and `spare` more, which may be copies of others.
+
+    `name` is what a user calls the guesses.
+    """
+    needed, count = count, count + spare
     _check_guesses(target, guesses, name)
     origin = guesses[np.arange(count) % len(guesses)]
     found, usable = np.empty_like(origin), np.zeros(count, bool)
@@ -104,7 +108,10 @@ def find_vectors(target: Target, guesses, count: int, seed: int, name: str):
         k = int(np.argmin(distance))
         if closest is None or distance[k] < np.linalg.norm(closest.values):
             closest = Search(*(part[k] for part in search))
-    raise StartError(_explained(target, closest, int((~usable).sum()), count))
+    failed = int((~usable[:needed]).sum())
+    if failed:
+        raise StartError(_explained(target, closest, failed, needed))
+    return np.where(usable[:, None], found, found[np.arange(count) % needed])
 
 
 def _local(target, _key, x):

@@ -7,7 +7,7 @@ they are used.
 
 Every step of a run is made by that one program, and the random numbers of step t depend on the
 seed, the tile and t alone. So draws are bit-equal however a run is cut into blocks, and whatever
-other tiles there are.
+other tiles there are. Step sizes go in by step and chain: warm-up tries many at once.
 """
 
 import functools
@@ -22,8 +22,8 @@ from limpet.kernels.base import Kernel, Outcome, State, noise_of, uniforms
 from limpet.target import Target
 
 WIDTH = 128  # most chains in a tile
-BLOCK = 64  # steps of the compiled program
 FEW = 32  # fewer chains than this are not worth filling a tile up for
+LONGEST_BLOCK = 64  # steps of the compiled program, for a point of few numbers
 
 
 class Trace(NamedTuple):
@@ -42,24 +42,35 @@ def width_for(chains: int) -> int:
     return chains if chains < FEW else WIDTH
 
 
-def blocks_at_once(width: int) -> int:
+def block_for(n: int) -> int:
+    """Steps of the compiled program: few enough that a block of large points takes no minute."""
+    return max(4, LONGEST_BLOCK >> max(0, (n - 1).bit_length() - 5))
+
+
+def blocks_at_once(width: int, block: int) -> int:
     """Blocks between two looks: enough to make looking cheap, few enough to stay responsive."""
-    return max(1, 2**14 // (width * BLOCK))
+    return max(1, 2**14 // (width * LONGEST_BLOCK)) if block == LONGEST_BLOCK else 1
 
 
+@jax.jit
 def first_states(kernel: Kernel, target: Target, starts) -> State:
     """The chains' first states, chains last."""
-    program = jax.jit(jax.vmap(type(kernel).start, in_axes=(None, None, 0), out_axes=-1))
-    return program(kernel, target, starts)
+    return jax.vmap(lambda x: kernel.start(target, x), out_axes=-1)(starts)
 
 
-def run_block(kernel: Kernel, target: Target, states: State, key, first_step, steps: int):
-    """Advance every chain of a tile by `steps` steps: the new states, and the trace."""
+def run_block(kernel: Kernel, target: Target, states: State, key, first_step, scales: dict):
+    """Advance every chain of a tile by a step for each row of `scales`: new states, and the trace.
+
+    `scales` holds the step sizes that warm-up may turn, as arrays (steps, width).
+    """
     n, width = states.x.shape
-    move = jax.vmap(type(kernel).move, in_axes=(None, None, -1, -1), out_axes=-1)
 
-    def step(states, noise):
-        states, info = move(kernel, target, noise, states)
+    def move(scales, noise, state):
+        return kernel.with_numbers(scales).move(target, noise, state)
+
+    def step(states, inputs):
+        scales, noise = inputs
+        states, info = jax.vmap(move, in_axes=-1, out_axes=-1)(scales, noise, states)
         lp = states.log_density - jnp.sum(states.values**2, axis=0) / 2
         code = (len(Outcome) * info.move + info.outcome).astype(jnp.uint8)
         return states, Trace(states.x, lp, kernel.is_draw(states), states.on, code, info.acceptance)
@@ -68,26 +79,18 @@ def run_block(kernel: Kernel, target: Target, states: State, key, first_step, st
         # chain by chain, so that a chain's numbers do not depend on how many others there are
         return noise_of(uniforms(jax.random.fold_in(key, t), (width, n + 2)).T)
 
-    return jax.lax.scan(step, states, jax.vmap(noise)(first_step + jnp.arange(steps)))
+    steps = len(next(iter(scales.values())))
+    noises = jax.vmap(noise)(first_step + jnp.arange(steps))
+    return jax.lax.scan(step, states, (scales, noises))
 
 
-def compiled(kernel: Kernel, target: Target, states: State, key):
-    """`run_block` of `BLOCK` steps for arguments like these, compiled once for each program."""
-    leaves, tree = jax.tree.flatten((kernel, target, states, key, np.int64(0)))
+def compiled(*arguments):
+    """`run_block` for arguments like these, compiled once for each program."""
+    leaves, tree = jax.tree.flatten(arguments)
     return _compiled(tree, tuple((np.shape(a), jnp.result_type(a)) for a in leaves))
 
 
 @functools.lru_cache(maxsize=32)
 def _compiled(tree, shapes):
     arguments = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*shape) for shape in shapes])
-    block = jax.jit(functools.partial(run_block, steps=BLOCK))
-    return block.lower(*arguments).compile()
-
-
-def advance(program, kernel: Kernel, target: Target, states: State, key, first_step, blocks: int):
-    """Advance a tile by a number of blocks: the new states, and the trace in NumPy arrays."""
-    traces = []
-    for first in range(first_step, first_step + blocks * BLOCK, BLOCK):
-        states, trace = program(kernel, target, states, key, np.int64(first))
-        traces.append(trace)
-    return states, jax.tree.map(lambda *parts: np.concatenate(parts), *traces)
+    return jax.jit(run_block).lower(*arguments).compile()

@@ -4,6 +4,7 @@ A new sampler is one file: a frozen dataclass of numbers with `init` and `move`.
 """
 
 import abc
+import copy
 import dataclasses
 import enum
 from typing import Any, ClassVar, NamedTuple
@@ -60,6 +61,7 @@ class State(NamedTuple):
     normals: Normals
     factor: Square
     log_density: Float[Array, ""]
+    reach: Float[Array, ""]  # how far from the origin the chain began: the scale of its x
 
 
 class Info(NamedTuple):
@@ -68,6 +70,15 @@ class Info(NamedTuple):
     move: Int[Array, ""]
     outcome: Int[Array, ""]
     acceptance: Float[Array, ""]
+
+
+class Knob(NamedTuple):
+    """Step sizes that warm-up turns together, and what it judges them by."""
+
+    names: tuple[str, ...]
+    moves: tuple[Move, ...]
+    acceptance: float | None = None  # the largest size is wanted with this; if None, the farthest
+    may_grow: bool = True  # beyond what was given
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +91,7 @@ class Kernel(abc.ABC):
 
     static: ClassVar[tuple[str, ...]] = ()
     moves: ClassVar[tuple[Move, ...]]
+    knobs: ClassVar[tuple[Knob, ...]]
 
     def __init_subclass__(cls):
         def flatten(kernel):
@@ -108,6 +120,13 @@ class Kernel(abc.ABC):
         return dataclasses.asdict(self) | {
             name: np.asarray(value).tolist() for name, value in self.defaults(target).items()
         }
+
+    def with_numbers(self, numbers: dict) -> "Kernel":
+        """The same sampler with other numbers, which may be JAX's; nothing is checked."""
+        kernel = copy.copy(self)
+        for name, value in numbers.items():
+            object.__setattr__(kernel, name, value)
+        return kernel
 
     @abc.abstractmethod
     def defaults(self, target: Target) -> dict:
@@ -186,24 +205,24 @@ def noise_of(u: Float[Array, "n+2 ..."]) -> Noise:
     )
 
 
-def project_from(kernel, target, x, normals, start, *, active) -> Landing:
+def project_from(kernel, target, x, normals, start, *, reach, active) -> Landing:
     """Project `start` along the normals at x, to the tolerance that x sets.
 
     The tolerance is relative: it means the same when q or x is counted in other units.
     """
-    tolerance = kernel.tolerance * jnp.linalg.norm(normals, axis=0) * _length(kernel, x)
+    tolerance = kernel.tolerance * jnp.linalg.norm(normals, axis=0) * _length(x, reach)
     return project(target, start, normals, tolerance, kernel.newton_cap, active)
 
 
-def came_back(kernel, landing: Landing, x: Vector):
-    """The reverse check: whether a projection landed at x."""
-    miss = jnp.linalg.norm(landing.x - x)
-    return landing.landed & (miss <= kernel.reverse_tolerance * _length(kernel, x))
+def came_back(kernel, landing: Landing, state: State):
+    """The reverse check: whether a projection landed where the chain is."""
+    miss = jnp.linalg.norm(landing.x - state.x)
+    return landing.landed & (miss <= kernel.reverse_tolerance * _length(state.x, state.reach))
 
 
-def _length(kernel, x):
-    # sigma_hrd keeps the tolerance from vanishing where the surface passes the origin
-    return jnp.linalg.norm(x) + kernel.sigma_hrd
+def _length(x, reach):
+    # the reach keeps the tolerance from vanishing where the surface passes the origin
+    return jnp.linalg.norm(x) + reach
 
 
 def judge(noise, log_ratio, *, known, inside, finite, landed, returned):
@@ -227,11 +246,13 @@ def judge(noise, log_ratio, *, known, inside, finite, landed, returned):
     return outcome, jnp.where(possible, jnp.exp(jnp.minimum(0.0, log_ratio)), 0.0)
 
 
-def on_surface(target: Target, x: Vector) -> State:
-    """The state of a chain at a point of the surface."""
+def on_surface(target: Target, x: Vector, step_size) -> State:
+    """The first state of a chain that makes steps of this size, at a point of the surface."""
     values, normals = target.values_and_normals(x)
     on = jnp.bool_(True)
-    return State(x, on, values, normals, factor(normals), target.log_density_at(x))
+    distance = jnp.linalg.norm(x)
+    reach = jnp.where(distance > 1e-8 * step_size, distance, step_size)
+    return State(x, on, values, normals, factor(normals), target.log_density_at(x), reach)
 
 
 def hard_log_ratio(state: State, proposal: State, slide, back, sigma, gradient_factor=1.0):

@@ -8,6 +8,7 @@ from limpet import errors
 from limpet.kernels.base import (
     Info,
     Kernel,
+    Knob,
     Move,
     Outcome,
     State,
@@ -40,6 +41,7 @@ class RandomWalk(Kernel):
     sigma: float | None = None
 
     moves = (Move.SOFT,)
+    knobs = (Knob(("sigma",), (Move.SOFT,), acceptance=0.4),)
 
     def __post_init__(self):
         check_fields(self, errors.positive, "sigma")
@@ -62,8 +64,8 @@ class RandomWalk(Kernel):
 
     def _state(self, target, x):
         nothing = jnp.zeros((len(x), 0)), jnp.zeros((0, 0))
-        off = jnp.bool_(False)
-        return State(x, off, target.values(x), *nothing, target.log_density_at(x))
+        off, reach = jnp.bool_(False), jnp.zeros(())
+        return State(x, off, target.values(x), *nothing, target.log_density_at(x), reach)
 
     def move(self, target, noise, state):
         """One Soft move (2.22)."""

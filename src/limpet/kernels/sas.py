@@ -19,6 +19,7 @@ from limpet import errors
 from limpet.kernels.base import (
     Info,
     Kernel,
+    Knob,
     Move,
     Outcome,
     State,
@@ -76,9 +77,10 @@ class SAS(Kernel):
     newton_cap : int
         Most Newton updates of a projection; the paper used 5.
     tolerance : float
-        A point is on the surface when |q_i| <= tolerance |grad q_i| (|x| + sigma_hrd).
+        A point is on the surface when |q_i| <= tolerance |grad q_i| (|x| + |x_0|), where x_0 is
+        where the chain began.
     reverse_tolerance : float
-        A way back has returned when it ends within this times (|x| + sigma_hrd).
+        A way back has returned when it ends within this times (|x| + |x_0|).
 
     Examples
     --------
@@ -100,6 +102,11 @@ class SAS(Kernel):
 
     static = ("newton_cap",)
     moves = (Move.HARD, Move.OFF, Move.ON, Move.SOFT)
+    knobs = (
+        Knob(("sigma_hrd",), (Move.HARD,)),
+        Knob(("sigma_tan", "sigma_on"), (Move.OFF, Move.ON), acceptance=0.5, may_grow=False),
+        Knob(("sigma_sft",), (Move.SOFT,), acceptance=0.4),
+    )
 
     def __post_init__(self):
         check_fields(
@@ -141,11 +148,11 @@ class SAS(Kernel):
 
     def start(self, target, x):
         """On S, at x."""
-        return on_surface(target, x)
+        return on_surface(target, x, self.sigma_hrd)
 
     def move(self, target, noise, state):
         """One step: the proposals of section 2.2, accepted with probability (2.2)."""
-        sigma, x, z = self.scales(target), state.x, noise.z
+        sigma, x, z, reach = self.scales(target), state.x, noise.z, state.reach
         leaves, lands = noise.choice < self.off_probability, noise.choice < self.on_probability
         hard, off = state.on & ~leaves, state.on & leaves
         on, soft = ~state.on & lands, ~state.on & ~lands
@@ -159,12 +166,14 @@ class SAS(Kernel):
         away = landing(target, x + jnp.where(off, kick, sigma.sft * z))
         base, normals = chosen(off, (away.x, away.normals), (x, state.normals))
         start = jnp.where(hard, x + slide, base)
-        first = project_from(self, target, base, normals, start, active=~soft)
+        first = project_from(self, target, base, normals, start, reach=reach, active=~soft)
         L = factor(first.normals)
         second_slide = tangent(first.normals, L, jnp.where(on, sigma.on * z, x - first.x))
         start = first.x + second_slide
         active = first.landed & ~soft
-        second = project_from(self, target, first.x, first.normals, start, active=active)
+        second = project_from(
+            self, target, first.x, first.normals, start, reach=reach, active=active
+        )
 
         end = chosen(hard, first, chosen(on, second, away))
         proposal = State(
@@ -174,6 +183,7 @@ class SAS(Kernel):
             normals=end.normals,
             factor=jnp.where(on, factor(second.normals), L),
             log_density=target.log_density_at(end.x),
+            reach=reach,
         )
         on_s, off_s = chosen(off, state, proposal), chosen(off, proposal, state)
         E = off_log_ratio(sigma, on_s, off_s, first.normals, L, second_slide)
@@ -191,7 +201,7 @@ class SAS(Kernel):
             inside=target.contains(proposal.x),
             finite=end.finite & (soft | (first.finite & (second.finite | ~first.landed))),
             landed=landed,
-            returned=on | soft | (first.landed & came_back(self, second, x)),
+            returned=on | soft | (first.landed & came_back(self, second, state)),
         )
         move = jnp.select([hard, off, on], [Move.HARD, Move.OFF, Move.ON], Move.SOFT)
         new = chosen(outcome == Outcome.ACCEPTED, proposal, state)

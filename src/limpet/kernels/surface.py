@@ -8,6 +8,7 @@ from limpet import errors
 from limpet.kernels.base import (
     Info,
     Kernel,
+    Knob,
     Move,
     Outcome,
     State,
@@ -53,6 +54,7 @@ class SurfaceSampler(Kernel):
 
     static = ("measure", "newton_cap")
     moves = (Move.HARD,)
+    knobs = (Knob(("sigma_hrd",), (Move.HARD,)),)
 
     def __post_init__(self):
         if self.measure not in tuple(MEASURES):
@@ -76,21 +78,22 @@ class SurfaceSampler(Kernel):
 
     def start(self, target, x):
         """At x."""
-        return on_surface(target, x)
+        return on_surface(target, x, self.sigma_hrd)
 
     def move(self, target, noise, state):
         """One Hard move: slide, project, and make sure that the way back leads back."""
-        x = state.x
+        x, reach = state.x, state.reach
         slide = self.sigma_hrd * tangent(state.normals, state.factor, noise.z)
-        first = project_from(self, target, x, state.normals, x + slide, active=True)
+        first = project_from(self, target, x, state.normals, x + slide, reach=reach, active=True)
         L = factor(first.normals)
         back = tangent(first.normals, L, x - first.x)
+        start, active = first.x + back, first.landed
         second = project_from(
-            self, target, first.x, first.normals, first.x + back, active=first.landed
+            self, target, first.x, first.normals, start, reach=reach, active=active
         )
 
         log_density = target.log_density_at(first.x)
-        proposal = State(first.x, state.on, first.values, first.normals, L, log_density)
+        proposal = State(first.x, state.on, first.values, first.normals, L, log_density, reach)
         outcome, acceptance = judge(
             noise,
             hard_log_ratio(state, proposal, slide, back, self.sigma_hrd, MEASURES[self.measure]),
@@ -98,7 +101,7 @@ class SurfaceSampler(Kernel):
             inside=target.contains(first.x),
             finite=first.finite & (second.finite | ~first.landed),
             landed=first.landed,
-            returned=came_back(self, second, x),
+            returned=came_back(self, second, state),
         )
         new = chosen(outcome == Outcome.ACCEPTED, proposal, state)
         return new, Info(jnp.asarray(Move.HARD), outcome, acceptance)

@@ -1,0 +1,118 @@
+"""Warm-up: step sizes from whatever they were given as.
+
+Every step of every chain of a tile tries a size of its own, spread evenly in the logarithm over a
+range that narrows as more is known. Hard moves are there to travel: what their size is worth is the
+mean squared distance that proposals went, for it makes successive points least alike; of sizes
+almost as good the smallest is taken, whose proposals fail less. Soft moves are to be accepted in
+two cases of five, as the paper has it. Off and On moves change sides, for which any small size
+will do: theirs is lowered if half of them are refused, and else left alone.
+
+Sizes are frozen after the last round, well before the first draw.
+"""
+
+import numpy as np
+
+from limpet.kernels.base import Kernel, Knob, Outcome
+from limpet.tile import LONGEST_BLOCK, Trace
+
+ROUND = LONGEST_BLOCK  # steps between two narrowings
+SHARE = 0.75  # of warm-up spent on tuning; the rest forgets where it led
+CELLS = 20  # of the histogram, per factor of ten
+DECADES = 8.0  # how far a size may be turned, up or down
+FIRST, LAST = 4.0, 0.3  # half the range tried in the first round and in the last, in decades
+ENOUGH = 20  # proposals below which nothing is known
+NEARLY = 0.95  # of the best is as good as the best
+GOLDEN = (0.7548776662466927, 0.5698402909980532, 0.6180339887498949)  # spread evenly, jointly
+
+
+class Tuner:
+    """The search for one tile's step sizes; `record` is all that it knows."""
+
+    def __init__(self, kernel: Kernel, given: dict, width: int, warmup: int):
+        self.knobs: tuple[Knob, ...] = kernel.knobs
+        self.given = given  # the sizes that the search started from
+        self.width = width
+        self.rounds = int(SHARE * warmup) // ROUND
+        cells = int(2 * DECADES * CELLS) + 1
+        # of each knob and cell: proposals, and what they were worth in all
+        self.record = np.zeros((len(self.knobs), 2, cells))
+        self.centres = np.zeros(len(self.knobs))  # decades from the sizes given
+        self._frozen = None
+
+    def learning(self, step: int) -> bool:
+        """Whether sizes are still being tried at this step."""
+        return step < self.rounds * ROUND
+
+    def scales(self, first_step: int, steps: int) -> dict:
+        """The sizes of the tile's next steps, by name: arrays (steps, width)."""
+        if not self.learning(first_step):
+            if self._frozen is None:
+                everywhere = np.ones((steps, self.width))
+                self._frozen = {name: size * everywhere for name, size in self.found().items()}
+            return self._frozen
+        offsets = self._offsets(first_step, steps)
+        return {
+            name: self.given[name] * 10.0**offset
+            for knob, offset in zip(self.knobs, offsets, strict=True)
+            for name in knob.names
+        }
+
+    def _offsets(self, first_step: int, steps: int) -> np.ndarray:
+        """The decades by which each knob is turned, for each step and chain."""
+        step = first_step + np.arange(steps)
+        trial = step[:, None] * self.width + np.arange(self.width)
+        now = step // ROUND
+        half = self._half_range(now)[:, None]
+        turned = np.empty((len(self.knobs), steps, self.width))
+        for k, knob in enumerate(self.knobs):
+            spread = 2 * ((0.5 + GOLDEN[k] * trial) % 1) - (1 if knob.may_grow else 2)
+            turned[k] = self.centres[k] + half * spread
+        return np.clip(turned, -DECADES, DECADES)
+
+    def found(self) -> dict:
+        """The sizes as they were found."""
+        return {
+            name: float(self.given[name] * 10.0**centre)
+            for knob, centre in zip(self.knobs, self.centres, strict=True)
+            for name in knob.names
+        }
+
+    def _half_range(self, now):
+        narrowed = np.minimum(now / max(1, self.rounds - 1), 1.0)
+        return FIRST * (LAST / FIRST) ** np.minimum(2 * narrowed, 1.0)
+
+    def learn(self, trace: Trace, before: np.ndarray, first_step: int):
+        """Take in what a block of steps, the first from `before`, was worth; maybe narrow."""
+        if not self.learning(first_step):
+            return
+        steps = len(trace.code)
+        x = np.concatenate([before[None], trace.x])
+        distance = np.sum(np.diff(x, axis=0) ** 2, axis=1)
+        move = trace.code // len(Outcome)
+        offsets = self._offsets(first_step, steps)
+        for k, knob in enumerate(self.knobs):
+            mine = np.isin(move, knob.moves)
+            cell = np.rint((offsets[k][mine] + DECADES) * CELLS).astype(int)
+            worth = (distance if knob.acceptance is None else trace.acceptance)[mine]
+            self.record[k, 0] += np.bincount(cell, minlength=self.record.shape[2])
+            self.record[k, 1] += np.bincount(cell, worth, minlength=self.record.shape[2])
+        if (first_step + steps) % ROUND == 0:
+            self._narrow((first_step + steps) // ROUND - 1)
+
+    def _narrow(self, now):
+        decades = np.arange(self.record.shape[2]) / CELLS - DECADES
+        reach = max(self._half_range(now) / 4, 1 / CELLS)
+        blur = np.exp(-0.5 * ((decades[:, None] - decades) / reach) ** 2)
+        for k, knob in enumerate(self.knobs):
+            tried, worth = self.record[k] @ blur
+            known = (tried >= 1) & (knob.may_grow | (decades <= 0))
+            if self.record[k, 0].sum() < ENOUGH:
+                continue
+            value = np.where(known, worth / np.maximum(tried, 1), 0.0)
+            best = NEARLY * value.max()
+            if not best:  # no proposal succeeded: the steps are too large
+                self.centres[k] = decades[known].min()
+            elif knob.acceptance is None:
+                self.centres[k] = decades[value >= best].min()
+            else:
+                self.centres[k] = decades[value >= min(knob.acceptance, best)].max()
