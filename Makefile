@@ -5,13 +5,16 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test lint lock clean
+.PHONY: demo test test-slow lint lock clean
 
 demo: $(VENV)/ready
 	$(BIN)/python examples/demo.py
 
 test: lint
 	$(BIN)/python -m pytest --numprocesses=auto
+
+test-slow: $(VENV)/ready
+	$(BIN)/python -m pytest -m slow
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .

@@ -11,6 +11,7 @@ jax.config.update("jax_enable_x64", True)
 from limpet.diagnostics import autocorrelation_time  # noqa: E402
 from limpet.errors import (  # noqa: E402
     InputError,
+    InterruptedWarning,
     LimpetError,
     LimpetWarning,
     MixingWarning,
@@ -32,6 +33,7 @@ from limpet.target import Target  # noqa: E402
 __all__ = [
     "SAS",
     "InputError",
+    "InterruptedWarning",
     "LimpetError",
     "LimpetWarning",
     "MixingWarning",

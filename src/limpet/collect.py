@@ -115,6 +115,11 @@ class Collector:
         """How many draws each chain has of everything that is kept."""
         return np.min([kept.draws for kept in self.kept.values()], axis=0)
 
+    @property
+    def missing(self):
+        """How many visits the chain that is most behind still lacks."""
+        return max(int((kept.wanted - kept.visits).max()) for kept in self.kept.values())
+
     def waited(self, step: int):
         """For how many steps each chain has made no visit of a kind that it still lacks."""
         return np.max(

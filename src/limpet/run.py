@@ -136,7 +136,7 @@ def sample(
             return _Run(kernel, flat, layout, starts, plan, about, room, workers).go(show)
         about |= {"layout": structure, "target": _described(flat, starts)}
         one = plan._replace(draws=1)
-        blank = Voyage(kernel, flat, starts[:width], 0, one, _memory(one, layout)).snapshot()
+        blank = Voyage(kernel, flat, starts, 0, one, _memory(one, layout)).snapshot()
         with Store.create(path, about, starts, blank) as room:
             return _Run(kernel, flat, layout, starts, plan, about, room, workers).go(show)
 
@@ -208,11 +208,8 @@ class _Run:
         self.kernel, self.target, self.layout = kernel, target, layout
         self.plan, self.about, self.room = plan, about, room
         self.began = time.perf_counter()
-        width = about["width"]
-        self.voyages = [
-            Voyage(kernel, target, starts[first : first + width], first // width, plan, room)
-            for first in range(0, len(starts), width)
-        ]
+        tiles = len(starts) // about["width"]
+        self.voyages = [Voyage(kernel, target, starts, k, plan, room) for k in range(tiles)]
         self.workers = min(workers, len(self.voyages))
         self.committed = [0.0] * len(self.voyages)
         self.error = None
@@ -242,7 +239,7 @@ class _Run:
                 if not voyage.arrived:
                     todo.put((voyage.step, voyage.index))
             threads = [
-                threading.Thread(target=self._work, args=(todo, signals.stop), daemon=True)
+                threading.Thread(target=self._work, args=(todo, signals.stop))
                 for _ in range(self.workers)
             ]
             for thread in threads:

@@ -321,7 +321,8 @@ def _read(path, array, selection):
     except Exception as error:
         raise StoreError(
             f"store={str(path)!r}: {array.path!r} is damaged ({type(error).__name__}: {error}). The"
-            " run cannot go on from it; limpet.open reads the draws that are whole."
+            " run cannot go on from it, but the draws can still be read, with"
+            f" xarray.open_zarr({str(path)!r}, group='posterior', consolidated=False)."
         ) from None
 
 

@@ -35,12 +35,14 @@ class Voyage:
     def __init__(
         self, kernel: Kernel, target: Target, starts, tile_index: int, plan: Plan, room: Room
     ):
-        width, n = starts.shape
+        """The tile with this index of a run from these starts, of all its chains."""
+        width, (_, n) = tile.width_for(plan.chains), starts.shape
         self.kernel, self.target, self.plan, self.index = kernel, target, plan, tile_index
         self.first_chain = tile_index * width
         self.chains = min(width, plan.chains - self.first_chain)
         self.key = jax.random.fold_in(jax.random.key(plan.seed), tile_index)
-        self.states = tile.first_states(kernel, target, starts)
+        mine = starts[self.first_chain : self.first_chain + width]
+        self.states = tile.first_states(kernel, target, mine)
         self.tuner = Tuner(kernel, kernel.parameters(target), width, plan.warmup)
         self.collector = Collector(room, self.first_chain, self.chains, plan)
         self.watch = Watch(self.chains, starts[0], plan.draws)
@@ -95,7 +97,11 @@ class Voyage:
 
     @property
     def _blocks(self):
-        return tile.blocks_at_once(self.states.x.shape[1], self.block)
+        """As many as make looking cheap, but not many more than are still needed."""
+        missing = self.collector.missing / self.kernel.share_kept()
+        steps = max(0, self.plan.warmup - self.step) + missing
+        most = tile.blocks_at_once(self.states.x.shape[1], self.block)
+        return int(np.clip(np.ceil(steps / self.block), 1, most))
 
     def snapshot(self) -> dict[str, np.ndarray]:
         """All that it needs to go on, as arrays by name."""

@@ -25,7 +25,7 @@ UNKNOWN = Mixing(np.nan, np.nan, 0)
 
 
 class Watch:
-    """Sums over batches of the draws of one tile."""
+    """Sums over batches of the draws of one tile; `centre` must be the same for all tiles."""
 
     def __init__(self, chains: int, centre: np.ndarray, draws: int):
         n = len(centre)

@@ -1,0 +1,379 @@
+"""The command `limpet`: sample, resume, summary, plot, info.
+
+Results go to standard output, everything else to standard error. limpet and JAX take seconds to
+import: commands import them when they run, so that help is there at once.
+"""
+
+import ast
+import contextlib
+import functools
+import importlib.metadata
+import inspect
+import json
+import os
+import platform
+import re
+import runpy
+import shlex
+import signal
+import sys
+import traceback
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import rich.console
+import typer
+from typer.core import TyperCommand
+
+# a paragraph that begins with \b is left as it is
+EXAMPLE = """
+Write what to sample into a file, problem.py:
+
+\b
+    import jax.numpy as jnp
+    import limpet
+
+\b
+    def circle(x):                      # one point in, m numbers out
+        return jnp.array([x @ x - 1])
+
+\b
+    target = limpet.Target(circle, eps=0.01)
+    start = [1.0, 0.0]
+    kernel = limpet.SAS()               # need not be there
+
+Then:
+
+\b
+    limpet sample problem.py -o run.zarr
+    limpet plot run.zarr -o run.png
+    limpet resume run.zarr --draws 5000
+
+In Python, limpet.open("run.zarr") has the draws.
+"""
+VERSIONED = ("limpet", "jax", "jaxlib", "numpy", "xarray", "zarr", "arviz-stats")
+PICTURES = (".png", ".pdf", ".svg")
+PAGE = 110  # columns of tables that are not for a terminal
+
+Problem = functools.partial(typer.Argument, metavar="PROBLEM.py", exists=True, dir_okay=False)
+Store = Annotated[Path, typer.Argument(metavar="STORE", help="What `limpet sample -o` was given.")]
+Workers = Annotated[int | None, typer.Option(help="Threads. Default: one per core.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no hints.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@contextlib.contextmanager
+def _plainly():
+    """Warnings and errors in a line each, without tracebacks; exit codes as shells expect them."""
+    from limpet.errors import LimpetError, LimpetWarning
+
+    # like Ctrl-C, so that what is half done is tidied up; limpet.sample has a handler of its own
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", LimpetWarning)
+            warnings.showwarning = lambda message, *_: _say(f"Warning: {message}")
+            yield
+    except LimpetError as error:
+        _say(f"Error: {error}")
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt as stop:
+        # at once: threads of a run may go on for a while, and abort an interpreter that ends
+        os._exit(128 + (stop.args[0] if stop.args else signal.SIGINT))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(number, _):
+    raise KeyboardInterrupt(number)
+
+
+def _say(message):
+    # to sys.stderr as it is now: while progress is shown, that prints above it
+    print(message, file=sys.stderr, flush=True)
+
+
+class _LikeSample(TyperCommand):
+    """A command whose help shows the defaults of `limpet.sample`."""
+
+    def get_help(self, ctx):
+        """The help: only there are defaults shown, and limpet imported to know them."""
+        import limpet
+
+        parameters = inspect.signature(limpet.sample).parameters
+        for option in self.params:
+            if option.name in parameters and not option.required:
+                option.default = parameters[option.name].default
+        return super().get_help(ctx)
+
+
+def _show_version(asked: bool):
+    if asked:
+        typer.echo(f"limpet {importlib.metadata.version('limpet')}")
+        raise typer.Exit
+
+
+@app.callback(epilog=EXAMPLE)
+def main(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+):
+    """Sample probability distributions that are concentrated near a surface."""
+
+
+@app.command(cls=_LikeSample)
+@_plainly()
+def sample(
+    problem: Annotated[Path, Problem(help="Defines target, start and perhaps kernel.")],
+    store: Annotated[
+        Path, typer.Option("--out", "-o", metavar="STORE", help="A folder to make for the draws.")
+    ],
+    draws: Annotated[int | None, typer.Option(help="Draws per chain.")] = None,
+    chains: Annotated[int | None, typer.Option(help="Default: one per start, or many.")] = None,
+    warmup: Annotated[int | None, typer.Option(help="Steps per chain before draws.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same draws.")] = None,
+    thin: Annotated[int | None, typer.Option(help="Keep every thin-th visit.")] = None,
+    keep_surface: Annotated[
+        bool | None, typer.Option("--keep-surface", help="Also keep draws on the surface.")
+    ] = None,
+    workers: Workers = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+):
+    """Sample what a file defines.
+
+    Example: limpet sample problem.py -o run.zarr --draws 2000 --chains 256
+
+    `limpet --help` has an example of a file. Ctrl-C stops the run; `limpet resume` goes on.
+    """
+    import limpet
+
+    defined = _read_problem(problem, "target", "start")
+    options = dict(draws=draws, chains=chains, warmup=warmup, seed=seed, thin=thin)
+    options |= dict(keep_surface=keep_surface, workers=workers, kernel=defined.get("kernel"))
+    given = {name: value for name, value in options.items() if value is not None}
+    draw = functools.partial(limpet.sample, defined["target"], defined["start"], store=store)
+    _run(functools.partial(draw, **given), problem, store, quiet, as_json)
+
+
+@app.command()
+@_plainly()
+def resume(
+    store: Store,
+    problem: Annotated[Path | None, Problem(help="Default: that of the last time.")] = None,
+    draws: Annotated[int | None, typer.Option(help="Draws per chain, if more.")] = None,
+    workers: Workers = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+):
+    """Go on with a run, or make it longer.
+
+    Example: limpet resume run.zarr --draws 5000
+
+    The draws are those of a run that was never interrupted, bit for bit.
+    """
+    import limpet
+
+    problem = problem or _recorded_problem(store)
+    target = _read_problem(problem, "target")["target"]
+    draw = functools.partial(limpet.resume, store, target, draws=draws, workers=workers)
+    _run(draw, problem, store, quiet, as_json)
+
+
+@app.command()
+@_plainly()
+def summary(store: Store, as_json: Json = False):
+    """Show how a run went, or goes.
+
+    Example: limpet summary run.zarr
+
+    By move: why proposals failed. By variable: mean, Monte Carlo error, autocorrelation time tau,
+    effective sample size, R-hat.
+    """
+    import limpet
+
+    draws = limpet.open(store)
+    if (count := draws["posterior"].sizes["draw"]) < 2:
+        raise limpet.InputError(
+            f"{store} has {count} of {draws.attrs['draws_asked']:,} draws per chain so far: for a"
+            " summary, expected two or more."
+        )
+    _print_result(draws, store, as_json)
+
+
+@app.command()
+@_plainly()
+def plot(
+    store: Store,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="A .png, .pdf or .svg to write.")
+    ],
+):
+    """Draw a picture of a run.
+
+    Example: limpet plot run.zarr -o run.png
+    """
+    import limpet
+
+    if out.suffix.lower() not in PICTURES:
+        raise typer.BadParameter(f"{out}: expected a name that ends in {', '.join(PICTURES)}.")
+    figure = limpet.plot(limpet.open(store))
+    try:
+        figure.savefig(out, dpi=200)
+    except OSError as error:
+        raise limpet.LimpetError(f"Could not write {out}: {error.strerror or error}.") from None
+
+
+@app.command()
+@_plainly()
+def info(as_json: Json = False):
+    """Show versions, devices and precision.
+
+    Example: limpet info --json
+    """
+    import jax
+
+    facts = {
+        **{name: importlib.metadata.version(name) for name in VERSIONED},
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cores": os.cpu_count(),
+        "devices": [str(device) for device in jax.devices()],
+        "precision": "64-bit" if jax.config.read("jax_enable_x64") else "32-bit",
+    }
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+        return
+    for name, value in facts.items():
+        typer.echo(f"{name:12} {', '.join(value) if isinstance(value, list) else value}")
+
+
+def _read_problem(path: Path, *names: str) -> dict[str, Any]:
+    """What a file defines, which these names must be among."""
+    from limpet.errors import InputError
+
+    sys.path.insert(0, str(path.resolve().parent))  # as Python does for a script
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # what it prints is no result
+            defined = runpy.run_path(str(path))
+    except SyntaxError as error:
+        text = "".join(traceback.format_exception_only(error)).strip()
+        raise InputError(text if error.filename else f"{path}: {text}") from None
+    except (Exception, SystemExit) as error:
+        where, line = f"{path}", ""
+        for frame in traceback.extract_tb(error.__traceback__):
+            if frame.filename == str(path):
+                where, line = f"{path}, line {frame.lineno}", f"\n    {frame.line}"
+        raise InputError(f"{where}: {type(error).__name__}: {error}{line}") from None
+    for name in names:
+        if name not in defined:
+            raise InputError(f"{path} does not define {name}: `limpet --help` has an example.")
+    return defined
+
+
+def _recorded_problem(store: Path) -> Path:
+    """The file that a run was begun or last resumed with."""
+    import zarr
+
+    from limpet.store import read_about
+
+    read_about(store)  # refuses what is not a store
+    recorded = zarr.open_group(store, mode="r").attrs.get("problem")
+    if recorded is None or not Path(str(recorded)).is_file():
+        why = "No problem file is recorded" if recorded is None else f"{recorded} is not there"
+        raise typer.BadParameter(f"{why}: give it, limpet resume {store} PROBLEM.py")
+    _say(f"Running {recorded}")
+    return Path(str(recorded))
+
+
+def _run(draw, problem: Path, store: Path, quiet: bool, as_json: bool):
+    """Sample or resume, show how it goes, then what came of it."""
+    import zarr
+
+    import limpet
+    from limpet.errors import InterruptedWarning
+    from limpet.progress import shown
+
+    recorded, stopped_by = False, None
+    again = f"limpet resume {shlex.quote(str(store))}"
+
+    def record_and_show(now):
+        nonlocal recorded
+        if not recorded:  # by the first call the store is there; none may follow, after a kill
+            with contextlib.suppress(OSError):  # a full disk is for limpet to report
+                zarr.open_group(store, mode="r+").attrs["problem"] = str(problem.resolve())
+            recorded = True
+        show(now)
+
+    # the draws are in the store, so being interrupted may well be an exception
+    warnings.simplefilter("error", InterruptedWarning)
+    try:
+        with contextlib.redirect_stdout(sys.stderr), shown(not quiet) as show:
+            draws = draw(progress=record_and_show)
+    except InterruptedWarning as interruption:
+        draws, stopped_by = limpet.open(store), interruption.signal
+    except KeyboardInterrupt:
+        if recorded:
+            _say(f"Stopped at once: {store} has the draws up to about a second ago. Go on: {again}")
+        raise
+    except limpet.InputError as error:
+        raise limpet.InputError(_located(str(error), problem)) from None
+
+    if not quiet:
+        _say("")  # between progress and result
+    _print_result(draws, store, as_json)
+    if stopped_by is not None:
+        _say(f"Interrupted: the draws so far are in {store}. Go on: {again}")
+        raise typer.Exit(128 + stopped_by)
+    if not quiet:
+        picture = shlex.quote(str(store.with_suffix(".png")))
+        _say(f"\nThe draws are in {store}: limpet.open({str(store)!r}) reads them in Python.")
+        _say(f"See them: limpet plot {shlex.quote(str(store))} -o {picture}")
+        _say(f"Draw more: {again} --draws {2 * draws.attrs['draws_asked']}")
+
+
+def _located(message: str, problem: Path) -> str:
+    """A message, with the line of the file that it is about."""
+    about = re.match(r"(target|start|kernel)\b", message)
+    if about is None:
+        return message
+    names = [node for node in ast.walk(ast.parse(problem.read_bytes())) if type(node) is ast.Name]
+    set_at = [n.lineno for n in names if n.id == about[0] and type(n.ctx) is ast.Store]
+    return f"{problem}, line {max(set_at)}: {message}" if set_at else f"{problem}: {message}"
+
+
+def _print_result(draws, store: Path, as_json: bool):
+    """What is in a store, as tables or as JSON."""
+    import limpet
+
+    chains, count = (draws["posterior"].sizes[name] for name in ("chain", "draw"))
+    asked, seconds = draws.attrs["draws_asked"], draws.attrs["seconds"]
+    table = None
+    if count >= 2:
+        with rich.console.Console(stderr=True).status("computing the summary"):
+            table = limpet.summary(draws)
+    if as_json:
+        facts = {"store": str(store), "complete": count == asked, "chains": chains, "draws": count}
+        facts |= draws.attrs
+        facts["variables"] = table.variables.to_dataframe().to_dict("index") if table else {}
+        # what could not be computed is NaN, which JSON does not have
+        facts = json.loads(json.dumps(facts), parse_constant=lambda _: None)
+        typer.echo(json.dumps(facts, indent=2))
+        return
+    so_far = "" if count == asked else f" so far, of {asked:,} asked for"
+    kernel = draws.attrs["kernel"]
+    typer.echo(f"{kernel}: {chains:,} chains of {count:,} draws{so_far}, in {seconds:.1f} s\n")
+    if table:
+        console = rich.console.Console()
+        console.print(table, width=console.width if console.is_terminal else PAGE)

@@ -1,0 +1,425 @@
+"""Stores: what is written is what was drawn, whatever happens on the way."""
+
+import errno
+import json
+import os
+import resource
+import shutil
+import signal
+from pathlib import Path
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import limpet
+from limpet import run, store, tile
+
+
+def circle(x):
+    return jnp.array([x @ x - 1])
+
+
+TARGET = limpet.Target(circle, 0.05)
+START = [1.0, 0.0]
+ASKED = {"draws": 400, "chains": 3, "seed": 2, "progress": False}
+
+
+@pytest.fixture(autouse=True)
+def short_chunks(monkeypatch):
+    """Many chunks and many commits, and a look at the run after each of them."""
+    monkeypatch.setattr(store, "LONGEST", 64)
+    monkeypatch.setattr(run, "COMMIT", 0.0)
+    monkeypatch.setattr(run, "LOOK", 0.001)
+    monkeypatch.setattr(tile, "blocks_at_once", lambda width, block: 8)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run.zarr"
+
+
+def sample(path=None, **options):
+    return limpet.sample(TARGET, START, store=path, **ASKED | options)
+
+
+def same(one: xr.DataTree, other: xr.DataTree):
+    """Bit for bit, but for times, and means that may be summed in another order."""
+    assert set(one.children) == set(other.children)
+    for group in one.children:
+        ours, theirs = one[group].to_dataset().load(), other[group].to_dataset()
+        if group == "moves":
+            np.testing.assert_allclose(ours["acceptance"], theirs["acceptance"], rtol=1e-12)
+            ours, theirs = ours.drop_vars("acceptance"), theirs.drop_vars("acceptance")
+        xr.testing.assert_identical(ours, theirs)
+    times = {"seconds": 0, "compile_seconds": 0, "acceptance": 0}
+    assert one.attrs | times == other.attrs | times
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return sample(keep_surface=True)
+
+
+class At:
+    """A progress callback that does something once, when a run is half way."""
+
+    def __init__(self, action, share=0.5, phase="draws"):
+        self.action, self.share, self.phase = action, share, phase
+
+    def __call__(self, now):
+        """Look, and act if it is time."""
+        due = now.phase == self.phase and now.draws >= self.share * now.asked
+        if self.action is not None and due:
+            action, self.action = self.action, None
+            action()
+
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def interrupted(path=None, number=signal.SIGINT, **options):
+    stop = At(lambda: os.kill(os.getpid(), number))
+    with pytest.warns(limpet.LimpetWarning, match="Interrupted"):
+        return sample(path, **{"draws": 30_000, "progress": stop} | options)
+
+
+# what is stored is what was drawn
+
+
+def test_stored_draws_are_those_in_memory(path, whole):
+    same(sample(path, keep_surface=True), whole)
+    same(limpet.open(path), whole)
+
+
+def test_a_store_is_read_as_it_is_used(path):
+    draws = sample(path)
+    assert not draws.posterior["x"].variable._in_memory
+    np.testing.assert_array_equal(
+        draws.posterior["x"][1, 100:110, 0].values, sample().posterior["x"][1, 100:110, 0]
+    )
+
+
+def test_points_as_trees_and_thinning(path):
+    def bent(point):
+        return jnp.array([point["a"] @ point["a"] + point["b"][0] ** 2 - 1])
+
+    target = limpet.Target(bent, 0.05)
+    start = {"a": [1.0, 0.1], "b": (0.2,)}
+    options = ASKED | {"draws": 100, "thin": 3}
+    limpet.sample(target, start, store=path, **options)
+    same(limpet.open(path), limpet.sample(target, start, **options))
+    longer = limpet.resume(path, target, draws=200, progress=False)
+    same(longer, limpet.sample(target, start, **options | {"draws": 200}))
+
+
+def test_a_longer_run_is_the_run_that_was_longer_from_the_start(path):
+    sample(path, draws=150)
+    longer = limpet.resume(path, TARGET, draws=400, progress=False)
+    same(longer, sample())
+
+
+def test_a_run_that_is_done_stays_as_it_is(path, whole):
+    sample(path, keep_surface=True)
+    same(limpet.resume(path, TARGET, progress=False), whole)
+
+
+def test_arviz_reads_a_store(path):
+    from arviz_stats import ess
+
+    assert float(ess(sample(path))["x"].min()) > 10
+
+
+def test_nothing_in_a_store_can_be_run(path):
+    sample(path)
+    codecs = {
+        codec["name"]
+        for file in path.rglob("zarr.json")
+        for codec in json.loads(file.read_text()).get("codecs", [])
+    }
+    assert codecs <= {"bytes", "crc32c"}
+
+
+# interrupts
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_gives_back_what_there_is(number):
+    handler = signal.getsignal(number)
+    draws = interrupted(number=number, chains=40, draws=1_000)
+    assert signal.getsignal(number) is handler
+    made = draws.posterior.sizes["draw"]
+    assert 0 < made < 1_000
+    assert draws.posterior.sizes == {"chain": 40, "draw": made, "x_dim": 2}
+    assert draws.sample_stats.sizes == {"chain": 40, "draw": made}
+    assert np.isfinite(draws.posterior["x"]).all()
+    complete = sample(chains=40, draws=made)
+    np.testing.assert_array_equal(draws.posterior["x"], complete.posterior["x"])
+
+
+def test_an_interrupted_store_goes_on_as_if_nothing_had_happened(path):
+    draws = interrupted(path, draws=3_000)
+    made = draws.posterior.sizes["draw"]
+    assert 0 < made < 3_000
+    assert draws.attrs["draws_asked"] == 3_000
+    same(limpet.resume(path, TARGET, progress=False), sample(draws=3_000))
+
+
+def test_an_interrupt_in_warm_up_loses_nothing(path):
+    stop = At(interrupt, share=0, phase="warmup")
+    with pytest.warns(limpet.LimpetWarning, match="Interrupted: 0 of 50"):
+        draws = sample(path, draws=50, warmup=20_000, progress=stop)
+    assert draws.posterior.sizes["draw"] == 0
+    same(limpet.resume(path, TARGET, progress=False), sample(draws=50, warmup=20_000))
+
+
+def test_a_second_interrupt_stops_at_once():
+    def twice():
+        interrupt()
+        interrupt()
+
+    with pytest.raises(KeyboardInterrupt):
+        sample(draws=10_000_000 // 3, progress=At(twice, share=1e-6))
+
+
+def test_a_store_can_be_read_while_it_is_written(path):
+    lengths = []
+
+    def look(now):
+        if path.exists():
+            lengths.append(limpet.open(path).posterior["x"].load().sizes["draw"])
+
+    draws = sample(path, draws=2_000, progress=look)
+    assert len(set(lengths)) > 3
+    assert lengths == sorted(lengths)
+    assert 0 < lengths[-2] <= draws.posterior.sizes["draw"]
+
+
+# damage
+
+
+def chunk_of(path, group="posterior/x", at="c/0/2/0"):
+    return path / group / at
+
+
+DAMAGE = {
+    "truncated": lambda file: os.truncate(file, 100),
+    "empty": lambda file: os.truncate(file, 0),
+    "missing": lambda file: file.unlink(),
+    "flipped": lambda file: file.write_bytes(file.read_bytes()[:-50] + b"#" * 50),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+@pytest.mark.parametrize("place", ["posterior/x/c/0/2/0", "sample_stats/step/c/0/2"])
+def test_damaged_draws_are_told_and_earlier_ones_are_read(path, kind, place, whole):
+    sample(path)
+    DAMAGE[kind](path / place)
+    group, name, *_ = place.split("/")
+    array = limpet.open(path)[group][name]
+    with pytest.raises(limpet.StoreError, match=r"draws 128 to 191 of chains 0 to 2") as caught:
+        array.values  # noqa: B018
+    assert "slice(0, 128)" in str(caught.value)
+    earlier = array.isel(draw=slice(0, 128))
+    np.testing.assert_array_equal(earlier.values, whole[group][name][:, :128])
+
+
+@pytest.mark.parametrize("kind", ["truncated", "flipped"])
+def test_a_damaged_state_is_told(path, kind):
+    sample(path)
+    DAMAGE[kind](path / "limpet/tiles/c/0/0")
+    with pytest.raises(limpet.StoreError, match="'limpet/tiles' is damaged"):
+        limpet.resume(path, TARGET, progress=False)
+    with pytest.raises(limpet.StoreError, match=r"xarray\.open_zarr"):
+        limpet.open(path)
+
+
+def refuse_writes(monkeypatch, code, after=0):
+    """Let the system refuse every write after some."""
+    put, count = zarr.storage.LocalStore.set, [0]
+
+    async def refused(self, key, value):
+        count[0] += 1
+        if count[0] > after:
+            raise OSError(code, os.strerror(code))
+        await put(self, key, value)
+
+    monkeypatch.setattr(zarr.storage.LocalStore, "set", refused)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_stops_the_run_and_keeps_what_was_committed(path, code, monkeypatch):
+    with monkeypatch.context() as patch:
+        refuse_writes(patch, code, after=60)
+        with pytest.raises(limpet.StoreError, match=r"Make room on the disk, then go on") as caught:
+            sample(path, draws=3_000)
+    draws = caught.value.draws
+    assert 0 < draws.posterior["x"].load().sizes["draw"] < 3_000
+    same(limpet.resume(path, TARGET, progress=False), sample(draws=3_000))
+
+
+def test_a_file_size_limit_stops_the_run_and_keeps_what_was_committed(path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    lower = At(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500, limits[1])), share=0.2)
+    try:
+        with pytest.raises(limpet.StoreError, match=r"(?i)file too large.* make room") as caught:
+            sample(path, draws=20_000, progress=lower)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert 0 < caught.value.draws.posterior["x"].load().sizes["draw"] < 20_000
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS])
+def test_a_folder_that_cannot_be_written_to(path, code, monkeypatch):
+    refuse_writes(monkeypatch, code)
+    with pytest.raises(limpet.StoreError, match=r"Could not create .*can be written to"):
+        sample(path)
+    assert not path.exists()
+    assert not list(path.parent.iterdir())
+
+
+def test_a_path_below_a_file(path):
+    path.write_text("not a folder")
+    with pytest.raises(limpet.StoreError, match="Could not create"):
+        sample(path / "run.zarr")
+
+
+def test_a_store_removed_while_running(path):
+    moved = path.with_name("elsewhere")
+    with pytest.raises(limpet.StoreError, match="removed or replaced while") as caught:
+        sample(path, draws=100_000, progress=At(lambda: path.rename(moved), share=0.01))
+    assert caught.value.draws is None
+
+
+def test_a_store_that_another_run_holds(path):
+    sample(path, draws=20)
+    with (
+        store.Store(path),
+        pytest.raises(limpet.StoreError, match="written to by another run"),
+    ):
+        limpet.resume(path, TARGET, draws=40, progress=False)
+
+
+# stores that are not what was thought
+
+
+def test_a_store_that_exists_is_never_overwritten(path, whole):
+    sample(path, keep_surface=True)
+    message = r"exists: a run of 3 chains of 400 draws with kernel=SAS and seed=2.*limpet.resume"
+    with pytest.raises(limpet.StoreError, match=message):
+        sample(path, seed=7, chains=2, kernel=limpet.RandomWalk())
+    same(limpet.open(path), whole)
+
+
+def test_something_else_is_there(path):
+    path.mkdir()
+    with pytest.raises(limpet.StoreError, match="exists and is not a limpet store"):
+        sample(path)
+    assert not list(path.iterdir())
+
+
+def test_no_store(path):
+    for action in (limpet.open, lambda path: limpet.resume(path, TARGET)):
+        with pytest.raises(limpet.StoreError, match="There is no store"):
+            action(path)
+
+
+def test_not_a_store(path):
+    path.mkdir()
+    with pytest.raises(limpet.StoreError, match="is not a limpet store"):
+        limpet.open(path)
+    (path / "zarr.json").write_text("{")
+    with pytest.raises(limpet.StoreError, match="is not a limpet store"):
+        limpet.open(path)
+    shutil.rmtree(path)
+    zarr.create_group(path)
+    with pytest.raises(limpet.StoreError, match="is not a limpet store"):
+        limpet.open(path)
+    shutil.rmtree(path)
+    path.write_text("text")
+    with pytest.raises(limpet.StoreError, match="is not a limpet store"):
+        limpet.open(path)
+
+
+def describe(path, **changes):
+    root = zarr.open_group(path, mode="r+")
+    root.attrs["limpet"] = root.attrs["limpet"] | changes
+
+
+def test_another_format(path):
+    sample(path, draws=20)
+    describe(path, format=2, limpet_version="9.0")
+    with pytest.raises(limpet.StoreError, match=r"format 2, written by limpet 9.0"):
+        limpet.open(path)
+
+
+def test_another_jax(path):
+    sample(path, draws=20)
+    describe(path, jax_version="0.0.1")
+    with pytest.warns(limpet.LimpetWarning, match=r"begun with JAX 0.0.1.*not bit for bit"):
+        limpet.resume(path, TARGET, draws=30, progress=False)
+
+
+def test_a_kernel_that_is_not_defined_here(path):
+    sample(path, draws=20)
+    describe(path, kernel="Glider")
+    with pytest.raises(limpet.StoreError, match="kernel=Glider"):
+        limpet.resume(path, TARGET, draws=30)
+
+
+OTHERS = {
+    "eps": limpet.Target(circle, 0.06),
+    "q": limpet.Target(lambda x: jnp.array([x @ x - 1.001]), 0.05),
+    "normals": limpet.Target(lambda x: jnp.array([2 * (x @ x - 1)]), 0.05),
+    "log_density": limpet.Target(circle, 0.05, log_density=lambda x: x[0]),
+    "inside": limpet.Target(circle, 0.05, inside=lambda x: x[0] + 5),
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_another_target_is_refused(path, what):
+    sample(path, draws=20)
+    with pytest.raises(limpet.StoreError, match=rf"of another target: {what}"):
+        limpet.resume(path, OTHERS[what], draws=30, progress=False)
+
+
+def test_a_target_that_is_written_differently_is_told(path):
+    sample(path, draws=20)
+    rewritten = limpet.Target(lambda x: jnp.array([x[0] ** 2 + x[1] ** 2 - 1]), 0.05)
+    with pytest.warns(limpet.LimpetWarning, match="q of the target are written differently"):
+        limpet.resume(path, rewritten, draws=30, progress=False)
+
+
+def test_a_target_of_other_points_is_refused(path):
+    sample(path, draws=20)
+    with pytest.raises(limpet.InputError, match="2 numbers"):
+        limpet.resume(path, limpet.Target(lambda x: jnp.array([x["a"] @ x["a"] - 1]), 0.05))
+
+
+class Pair(NamedTuple):
+    """A point that is neither a dict, a list nor a tuple."""
+
+    a: float
+    b: float
+
+
+def test_a_start_that_a_store_cannot_hold(path):
+    target = limpet.Target(lambda p: jnp.array([p.a**2 + p.b**2 - 1]), 0.05)
+    with pytest.raises(limpet.InputError, match="type Pair, which a store cannot hold"):
+        limpet.sample(target, Pair(1.0, 0.0), store=path, **ASKED)
+
+
+def test_fewer_draws_than_there_are(path):
+    sample(path)
+    with pytest.raises(limpet.InputError, match="draws=399 is less than the 400"):
+        limpet.resume(path, TARGET, draws=399)
+
+
+@pytest.mark.parametrize("given", [3, "", b"run.zarr", [Path("run.zarr")]])
+def test_what_is_no_path(given):
+    with pytest.raises(limpet.InputError, match=r"store=.*: expected the path of a folder"):
+        sample(given)

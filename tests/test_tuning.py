@@ -1,0 +1,106 @@
+"""Warm-up finds step sizes that are nearly the best, from wherever it starts."""
+
+import numpy as np
+import pytest
+from models import torus
+
+import limpet
+from limpet.diagnostics import windowed_time
+from limpet.paper import ellipsoid_sphere, two_spheres
+
+EPS = 0.005
+MODELS = {
+    "two spheres": (two_spheres, [1.0, 0.0, 0.0]),
+    "ellipsoid-sphere": (ellipsoid_sphere, [1.0, 0.3, 0.1]),
+    "torus": (torus, [1.4, 0.1, 0.1]),
+}
+
+
+def sample(model, **options):
+    q, start = MODELS[model]
+    given = {"draws": 30, "chains": 128, "seed": 8, "progress": False}
+    return limpet.sample(limpet.Target(q, EPS), start, **given | options)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("sft", [1e-3, 100])
+@pytest.mark.parametrize("hrd", [1e-3, 100])
+def test_sizes_are_found_from_afar(model, hrd, sft):
+    draws = sample(model, kernel=limpet.SAS(sigma_hrd=hrd, sigma_sft=sft * EPS))
+    found = draws.attrs["parameters"]
+    # where the distance that slides go is within some per cent of its maximum (make test-slow)
+    assert 0.55 < found["sigma_hrd"] < 1.2
+    assert 0.25 < draws.attrs["acceptance"]["soft"] < 0.6
+    assert found["sigma_tan"] == found["sigma_on"] == EPS
+
+
+def effective_draws_per_step(model, warmup, kernel, seed):
+    """Of the worst coordinate."""
+    draws = sample(model, draws=3_000, warmup=warmup, kernel=kernel, seed=seed)
+    x = draws.posterior["x"].values
+    tau = max(windowed_time(x[:, :, k]).tau for k in range(x.shape[2]))
+    return x[:, :, 0].size / tau / draws.attrs["steps"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
+def test_sizes_are_nearly_as_good_as_the_best_of_a_grid(model):
+    # standard error of each figure: about 2 %
+    grid = [
+        effective_draws_per_step(model, 0, limpet.SAS(sigma_hrd=hrd, sigma_sft=sft * EPS), 20)
+        for hrd in np.geomspace(0.25, 4, 9)
+        for sft in (0.3, 1.0, 3.0)
+    ]
+    for hrd in (1e-3, 100):
+        for sft in (1e-3, 100):
+            kernel = limpet.SAS(sigma_hrd=hrd, sigma_sft=sft * EPS)
+            tuned = effective_draws_per_step(model, 1_000, kernel, 21)
+            print(f"{model}, from {hrd:g} and {sft:g} eps: {tuned / max(grid):.2f} of the best")
+            assert tuned >= 0.8 * max(grid)
+
+
+def test_sizes_are_frozen_and_told():
+    draws = sample("torus")
+    for name in ("sigma_hrd", "sigma_tan", "sigma_on", "sigma_sft"):
+        by_chain = draws["moves"][name]
+        assert by_chain.sizes == {"chain": 128}
+        assert len(np.unique(by_chain)) == 1
+        assert float(by_chain[0]) == draws.attrs["parameters"][name]
+
+
+def test_a_run_with_the_sizes_found_goes_on_as_the_tuned_one_did():
+    tuned = sample("torus", draws=2_000)
+    sizes = {name: size for name, size in tuned.attrs["parameters"].items() if "sigma" in name}
+    given = sample("torus", draws=2_000, kernel=limpet.SAS(**sizes), warmup=0)
+    for move, acceptance in tuned.attrs["acceptance"].items():
+        # 50,000 proposals and more: five standard errors
+        assert given.attrs["acceptance"][move] == pytest.approx(acceptance, abs=0.012)
+
+
+def test_without_warm_up_the_kernel_is_used_as_it_is():
+    kernel = limpet.SAS(sigma_hrd=0.123, sigma_sft=0.0045, sigma_tan=0.003, sigma_on=0.002)
+    found = sample("torus", kernel=kernel, warmup=0).attrs["parameters"]
+    for name in ("sigma_hrd", "sigma_sft", "sigma_tan", "sigma_on"):
+        assert found[name] == getattr(kernel, name)
+
+
+def test_slides_of_off_and_on_are_lowered_where_half_are_refused():
+    q, start = MODELS["torus"]
+    # in units of q the surface is a thousand times as thick as in units of x
+    target = limpet.Target(lambda x: 1e3 * q(x), 1e3 * EPS)
+    draws = limpet.sample(target, start, draws=30, seed=8, progress=False)
+    assert draws.attrs["parameters"]["sigma_tan"] < 0.3
+    assert draws.attrs["acceptance"]["off"] > 0.45
+    assert draws.attrs["acceptance"]["on"] > 0.45
+
+
+@pytest.mark.parametrize("kernel", [limpet.RandomWalk(sigma=1.0), limpet.SurfaceSampler()])
+def test_other_kernels_are_tuned_too(kernel):
+    draws = sample("two spheres", kernel=kernel)
+    (acceptance,) = draws.attrs["acceptance"].values()
+    assert 0.3 < acceptance < 0.95
+
+
+def test_one_chain_is_enough():
+    draws = sample("two spheres", chains=1, kernel=limpet.SAS(sigma_hrd=1e-3), seed=2)
+    assert 0.3 < draws.attrs["parameters"]["sigma_hrd"] < 3
