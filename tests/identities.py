@@ -72,10 +72,20 @@ def log_off(target, x):
     return target.log_density_at(x) - jnp.sum((target.q(x) / target.eps) ** 2) / 2
 
 
-def log_on(target, x, gradient_factor=1.0):
+def log_on(target, x):
     """Log of f_2 / k_2: exp(l) det(grad q^T grad q)^(-1/2)."""
     G = gradients(target, x)
-    return target.log_density_at(x) - gradient_factor * jnp.linalg.slogdet(G.T @ G)[1] / 2
+    return target.log_density_at(x) - jnp.linalg.slogdet(G.T @ G)[1] / 2
+
+
+def log_area(target, x):
+    """Log of the density with respect to the surface's own area, exp(l)."""
+    return target.log_density_at(x)
+
+
+def is_inside(target, x):
+    """Whether a point is within the walls."""
+    return target.contains(x)
 
 
 def foot_of(target, a):
@@ -91,7 +101,11 @@ def foot_of(target, a):
 
 @partial(jax.jit, static_argnums=0)
 def each(function, target, *columns):
-    """A function of a target and one point, at every pair."""
+    """A function of a target and one point, at every pair.
+
+    JAX knows a program by its function: one with a name is compiled once for all the samplers that
+    are put to the test, a lambda every time.
+    """
     return jax.vmap(lambda *column: function(target, *column), in_axes=-1, out_axes=-1)(*columns)
 
 
@@ -135,15 +149,14 @@ def along(basis, v):
     return np.einsum("niw,miw,mw->nw", basis, basis, v)
 
 
-def hard(kernel, target, states, z, gradient_factor=1.0) -> Pairs:
-    """Hard moves from states on S."""
+def hard(kernel, target, states, z, log_f=log_on) -> Pairs:
+    """Hard moves from states on S, where the density is exp(log_f)."""
     there, forward = go(kernel, target, states, z, False)
     T_x, T_y = each(tangents, target, states.x), each(tangents, target, there.x)
     z_back = along(T_y, states.x - there.x) / kernel.sigma_hrd
     back, backward = go(kernel, target, there, z_back, False)
     log_h, known = log_proposal(kernel, target, states, z, False, T_x, T_y)
     log_h_back, known_back = log_proposal(kernel, target, there, z_back, False, T_y, T_x)
-    log_f = partial(log_on, gradient_factor=gradient_factor)
     change = each(log_f, target, there.x) - each(log_f, target, states.x)
     longhand = change + log_h_back - log_h
     known &= known_back
@@ -210,7 +223,7 @@ def _pairs(target, states, there, forward, back, backward, longhand, known):
     miss = np.linalg.norm(back.x - states.x, axis=0)
     return Pairs(
         outcome=np.asarray(forward.outcome),
-        inside=np.asarray(each(lambda target, x: target.contains(x), target, there.x)),
+        inside=np.asarray(each(is_inside, target, there.x)),
         returned=np.asarray(backward.outcome == Outcome.ACCEPTED) & (miss < 1e-7),
         known=known,
         error=error,

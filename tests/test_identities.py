@@ -63,13 +63,15 @@ def test_there_are_enough_pairs():
     assert 0.85 * sum(PAIRS.values()) >= WANTED
 
 
-@pytest.mark.parametrize(("measure", "gradient_factor"), [("soft", 1.0), ("hausdorff", 0.0)])
-def test_surface_sampler(measure, gradient_factor):
+@pytest.mark.parametrize(
+    ("measure", "log_f"), [("soft", identities.log_on), ("hausdorff", identities.log_area)]
+)
+def test_surface_sampler(measure, log_f):
     for case in ("ellipsoid-sphere", "tilted"):
         kernel = limpet.SurfaceSampler(measure=measure, sigma_hrd=CASES[case].sigma_hrd)
         begin = states(case)[True]
         z = np.random.default_rng(5).normal(size=begin.x.shape)
-        pairs = identities.hard(kernel, CASES[case].target, begin, z, gradient_factor)
+        pairs = identities.hard(kernel, CASES[case].target, begin, z, log_f)
         assert pairs.irreversible == pairs.outside == 0
         assert pairs.errors.max() <= 1e-8
 
