@@ -20,6 +20,8 @@ from limpet import tile
 from limpet.kernels.base import Noise, Outcome, State
 
 STEP = 2e-3  # of the finite differences, in standard deviations of the noise
+FEW = 2_000  # random numbers: moves made of fewer take far longer to compile than to run
+NOT_OPTIMISED = {"xla_backend_optimization_level": 0}
 STENCIL = {-3: -1, -2: 9, -1: -45, 1: 45, 2: -9, 3: 1}  # sixth order; divide by 60
 
 
@@ -99,7 +101,7 @@ def foot_of(target, a):
     return a + G @ jax.lax.fori_loop(0, 15, update, jnp.zeros(G.shape[1]))
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jax.jit, static_argnums=0, compiler_options=NOT_OPTIMISED)
 def each(function, target, *columns):
     """A function of a target and one point, at every pair.
 
@@ -112,14 +114,22 @@ def each(function, target, *columns):
 # Moves with given random numbers.
 
 
-@jax.jit
 def go(kernel, target, states, z, crosses):
     """The proposals made of z, accepted where possible: Hard or Soft moves, or Off or On."""
+    program = _go_few if np.size(z) < FEW else _go_many
+    return program(kernel, target, states, z, crosses)
+
+
+def _go(kernel, target, states, z, crosses):
     width = z.shape[-1]
     choice = jnp.where(crosses, jnp.zeros(width), jnp.ones(width))
     noise = Noise(z, choice, jnp.full(width, -jnp.inf))
     move = jax.vmap(type(kernel).move, in_axes=(None, None, -1, -1), out_axes=-1)
     return move(kernel, target, noise, states)
+
+
+_go_few = jax.jit(_go, compiler_options=NOT_OPTIMISED)
+_go_many = jax.jit(_go)
 
 
 def log_proposal(kernel, target, states, z, crosses, directions, basis):

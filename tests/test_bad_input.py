@@ -64,6 +64,14 @@ def sample_with(**settings):
     return limpet.sample(SPHERE, NORTH, **{"draws": 2, "chains": 2, "warmup": 0, **settings})
 
 
+@pytest.fixture(autouse=True, scope="module")
+def compile_fast():
+    """Searches that are to fail are compiled one by one, and run once: do not optimise them."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 class Case(NamedTuple):
     """A mistake, and what must be said to it."""
 
