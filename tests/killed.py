@@ -44,15 +44,19 @@ def die_in_the_middle_of_file(number):
 def announce(commit):
     """Say what is safe after each commit."""
 
-    def announced(self, tile, kept, snapshot):
-        commit(self, tile, kept, snapshot)
-        print(int(min(group.draws.min() for group in kept.values())), flush=True)
+    def announced(self, tile, writes, snapshot):
+        commit(self, tile, writes, snapshot)
+        print(int(snapshot["posterior_visits"].min()), flush=True)
 
     return announced
 
 
 if __name__ == "__main__":
-    store.LONGEST, run.COMMIT = 64, 0.02  # many chunks, and many commits to be killed in
+    store.LONGEST, run.COMMIT, run.WRITING = (
+        64,
+        0.02,
+        1.0,
+    )  # many chunks, and many commits to be killed in
     path, draws = Path(sys.argv[1]), int(sys.argv[2])
     if len(sys.argv) > 3:
         die_in_the_middle_of_file(int(sys.argv[3]))

@@ -33,6 +33,7 @@ def short_chunks(monkeypatch):
     """Many chunks and many commits, and a look at the run after each of them."""
     monkeypatch.setattr(store, "LONGEST", 64)
     monkeypatch.setattr(run, "COMMIT", 0.0)
+    monkeypatch.setattr(run, "WRITING", np.inf)
     monkeypatch.setattr(run, "LOOK", 0.001)
     monkeypatch.setattr(tile, "blocks_at_once", lambda width, block: 8)
 

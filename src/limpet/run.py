@@ -6,6 +6,7 @@ import queue
 import signal
 import threading
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 
@@ -35,7 +36,8 @@ from limpet.voyage import Plan, Voyage
 from limpet.watch import UNKNOWN, mixing
 
 LOOK = 0.2  # seconds between two looks at a run
-COMMIT = 1.0  # seconds between two commits of a tile to a store
+COMMIT = 1.0  # seconds between two commits of a tile to a store, at least
+WRITING = 0.02  # most of the time that a commit may take
 PROBES = 4  # starts at which a target must be what it was, to be resumed
 
 
@@ -211,7 +213,8 @@ class _Run:
         tiles = len(starts) // about["width"]
         self.voyages = [Voyage(kernel, target, starts, k, plan, room) for k in range(tiles)]
         self.workers = min(workers, len(self.voyages))
-        self.committed = [0.0] * len(self.voyages)
+        self.writer = ThreadPoolExecutor(1)  # so that no worker waits for a disk
+        self.writing: dict[int, tuple[float, Future]] = {}  # by tile: since when, and what
         self.error = None
         self.drawing_since = None  # when, and with how many draws
 
@@ -249,8 +252,10 @@ class _Run:
                     drawing = all(voyage.drawing for voyage in self.voyages)
                     show(self._progress("draws" if drawing else "warmup"))
                     thread.join(LOOK)
-        if self.error is None and isinstance(self.room, Store):
-            self._guarded(lambda: [self._commit(voyage) for voyage in self.voyages])
+            if isinstance(self.room, Store):
+                for voyage in self.voyages:
+                    self._guarded(lambda voyage=voyage: self._commit(voyage))
+                self._guarded(self._finish_writing)
         if self.error is not None:
             raise self.error
         show(self._progress("done"))
@@ -269,8 +274,10 @@ class _Run:
                 todo.put((voyage.step, index))
 
     def _guarded(self, action):
+        """Keep the first error for the end."""
         try:
-            action()
+            if self.error is None:
+                action()
         except BaseException as error:
             if isinstance(error, StoreError):
                 error.draws = self._readable()
@@ -278,13 +285,30 @@ class _Run:
 
     def _advance(self, voyage):
         voyage.advance()
-        now = time.monotonic()
-        if isinstance(self.room, Store) and now > self.committed[voyage.index] + COMMIT:
-            self._commit(voyage)
-            self.committed[voyage.index] = now
+        if isinstance(self.room, Store):
+            since, writing = self.writing.get(voyage.index, (-np.inf, None))
+            if writing is not None and not writing.done():
+                return
+            took = 0.0 if writing is None else writing.result()
+            if time.monotonic() > since + max(COMMIT, took / WRITING):
+                self._commit(voyage)
 
     def _commit(self, voyage):
-        self.room.commit(voyage.index, voyage.collector.kept, voyage.snapshot())
+        """Write what a tile has, in the background; an error of the last time comes up here."""
+        if voyage.index in self.writing:
+            self.writing[voyage.index][1].result()
+        writes, snapshot = self.room.prepared(voyage.collector.kept), voyage.snapshot()
+
+        def write():
+            began = time.monotonic()
+            self.room.commit(voyage.index, writes, snapshot)
+            return time.monotonic() - began
+
+        self.writing[voyage.index] = time.monotonic(), self.writer.submit(write)
+
+    def _finish_writing(self):
+        for _, writing in self.writing.values():
+            writing.result()
 
     def _drawn(self):
         kept = [voyage.collector.kept["posterior"].draws for voyage in self.voyages]

@@ -36,7 +36,7 @@ except ImportError:  # Windows has no such locks
     fcntl = None
 
 FORMAT = 1
-CHUNK_BYTES = 2**20
+CHUNK_BYTES = 2**22
 SHORTEST, LONGEST = 16, 4096  # draws of a chunk
 STATS = {"lp": np.float64, "step": np.int64}
 MISSING = {"f": np.nan, "i": -1}  # what no draw ever is
@@ -62,6 +62,7 @@ class Store:
             }
             self.tiles = self.root["limpet/tiles"]
         self.growing = threading.Lock()
+        self.committed = {}  # draws of a group and its first chain, when the store was opened
 
     @classmethod
     def create(cls, path: Path, about: dict, starts, snapshot: dict) -> "Store":
@@ -122,7 +123,11 @@ class Store:
 
     def snapshot(self, tile: int):
         """What a tile needs to go on, as it was last committed; all zero if it never was."""
-        return _snapshot(self.path, self.about, self.tiles, tile)
+        snapshot = _snapshot(self.path, self.about, self.tiles, tile)
+        for group in self.about["groups"]:
+            draws = snapshot[f"{group}_visits"].max() // self.about["thin"]
+            self.committed[group, tile * self.about["width"]] = draws
+        return snapshot
 
     def drawn(self, first_chain: int, chains: int, draws: int):
         """The draws of these chains again, a chunk at a time: (number of the first, points)."""
@@ -143,24 +148,34 @@ class Store:
             np.full((chains, self.length), np.nan),
             np.full((chains, self.length), -1),
         )
-        for array, part in self._places(group, chunk):
-            if k * self.length < array.shape[1]:
+        if k * self.length < self.committed.get((group, first_chain), 0):
+            for array, part in self._places(group, chunk):
                 part[...] = _read(self.path, array, self._box(first_chain, chains, k))
         return chunk
 
-    def commit(self, tile: int, kept: dict, snapshot: dict):
+    def prepared(self, kept: dict) -> list:
+        """What of a tile's draws has to be written, apart from what goes on changing.
+
+        Chunks that are complete are let go of.
+        """
+        writes = []
+        for group, draws in kept.items():
+            complete = draws.draws.min() // self.length
+            for k, chunk in draws.chunks.items():
+                for array, part in self._places(group, chunk):
+                    box = self._box(draws.first_chain, len(part), k)
+                    writes.append((array, box, part if k < complete else part.copy()))
+            draws.chunks = {k: chunk for k, chunk in draws.chunks.items() if k >= complete}
+        return writes
+
+    def commit(self, tile: int, writes: list, snapshot: dict):
         """Bring a tile up to date: its draws, then what it needs to go on."""
         self._still_there()
         with _explained(self.path, "write to"):
-            for group, draws in kept.items():
-                for k, chunk in draws.chunks.items():
-                    for array, part in self._places(group, chunk):
-                        self._grow(array, (k + 1) * self.length)
-                        array[self._box(draws.first_chain, len(part), k)] = part
+            for array, box, part in writes:
+                self._grow(array, box[1].stop)
+                array[box] = part
             self.tiles[tile] = _packed(snapshot)
-        for draws in kept.values():
-            complete = draws.draws.min() // self.length
-            draws.chunks = {k: chunk for k, chunk in draws.chunks.items() if k >= complete}
 
     def _box(self, first_chain, chains, k):
         draws = slice(k * self.length, (k + 1) * self.length)

@@ -104,7 +104,7 @@ class Voyage:
         return int(np.clip(np.ceil(steps / self.block), 1, most))
 
     def snapshot(self) -> dict[str, np.ndarray]:
-        """All that it needs to go on, as arrays by name."""
+        """All that it needs to go on, as arrays by name that nothing changes afterwards."""
         numbers = {
             "step": np.int64(self.step),
             "seconds": np.float64(self.seconds),
@@ -115,7 +115,7 @@ class Voyage:
         }
         states = {f"state_{name}": array for name, array in self.states._asdict().items()}
         every = numbers | states | self.collector.snapshot()
-        return {name: np.asarray(array) for name, array in every.items()}
+        return {name: np.array(array) for name, array in every.items()}
 
     def restore(self, snapshot: dict[str, np.ndarray]):
         """Go on from a snapshot."""

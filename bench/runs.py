@@ -1,0 +1,82 @@
+"""What a long run costs: a second worker, a store, and memory as the draws add up.
+
+    python bench/runs.py workers    # two workers beside one
+    python bench/runs.py store      # a run into a store beside one in memory
+    python bench/runs.py memory     # 20 million draws into a store (Linux: reads /proc)
+
+Each figure is the median ratio of two runs made one after the other, with the range of the middle
+half: a noisy machine is noisy for both.
+"""
+
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+import limpet
+from limpet.paper import two_spheres
+
+TARGET = limpet.Target(two_spheres, eps=0.005)
+START = [1.0, 0.0, 0.0]
+TURNS = 9
+
+
+def sample(draws, chains=256, **options):
+    """A run of the paper's first model, with its seconds of sampling."""
+    return limpet.sample(TARGET, START, draws=draws, chains=chains, **{"progress": False} | options)
+
+
+def seconds(**options):
+    """Seconds that sampling took, warm-up and compiling aside."""
+    return sample(6_000, **options).attrs["seconds"]
+
+
+def ratio(first, second):
+    """Of the times of two kinds of run: its median and quartiles, as text."""
+    first(), second()  # compiled and warm
+    low, median, high = statistics.quantiles([first() / second() for _ in range(TURNS)], n=4)
+    return f"{median:.3f} ({low:.3f} to {high:.3f})"
+
+
+def stored():
+    """Seconds of a run into a store."""
+    with tempfile.TemporaryDirectory() as folder:
+        return seconds(store=Path(folder) / "run.zarr")
+
+
+def workers():
+    """Two workers beside one."""
+    faster = ratio(lambda: seconds(workers=1), lambda: seconds(workers=2))
+    print(f"one worker takes {faster} times as long as two")
+
+
+def store():
+    """A run into a store beside one in memory."""
+    print(f"a run into a store takes {ratio(stored, seconds)} times as long as one in memory")
+
+
+def resident():
+    """Megabytes of memory in use now."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError("/proc/self/status has no VmRSS")
+
+
+def memory():
+    """Resident memory over 20 million draws."""
+    seen = []
+    with tempfile.TemporaryDirectory() as folder:
+        sample(
+            78_125,
+            store=Path(folder) / "run.zarr",
+            progress=lambda now: seen.append((now.draws / now.asked, resident())),
+        )
+    for quarter in range(4):
+        mine = [megabytes for share, megabytes in seen if int(4 * share) == quarter]
+        print(f"quarter {quarter + 1}: {sum(mine) / len(mine):.0f} MB, at most {max(mine):.0f} MB")
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or ("workers", "store", "memory"):
+        {"workers": workers, "store": store, "memory": memory}[name]()
