@@ -43,6 +43,7 @@ def effective_draws_per_step(model, warmup, kernel, seed):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::limpet.LimpetWarning")  # of the grid's worse points
 @pytest.mark.parametrize("model", MODELS)
 def test_sizes_are_nearly_as_good_as_the_best_of_a_grid(model):
     # standard error of each figure: about 2 %

@@ -38,6 +38,7 @@ from limpet.watch import UNKNOWN, mixing
 LOOK = 0.2  # seconds between two looks at a run
 COMMIT = 1.0  # seconds between two commits of a tile to a store, at least
 WRITING = 0.02  # most of the time that a commit may take
+CHUNKS = 32  # of a tile that may wait for a slow disk
 PROBES = 4  # starts at which a target must be what it was, to be resumed
 
 
@@ -232,7 +233,7 @@ class _Run:
 
     def go(self, show: Show) -> xr.DataTree:
         """Run until every chain has its draws, or a signal says stop."""
-        with _Signals() as signals:
+        with _Signals() as signals, self.writer:
             show(self._progress("compile"))
             self.voyages[0].embark(self.began)
             for voyage in self.voyages[1:]:
@@ -287,7 +288,8 @@ class _Run:
         voyage.advance()
         if isinstance(self.room, Store):
             since, writing = self.writing.get(voyage.index, (-np.inf, None))
-            if writing is not None and not writing.done():
+            waiting = sum(len(kept.chunks) for kept in voyage.collector.kept.values())
+            if writing is not None and not writing.done() and waiting < CHUNKS:
                 return
             took = 0.0 if writing is None else writing.result()
             if time.monotonic() > since + max(COMMIT, took / WRITING):

@@ -114,7 +114,8 @@ class Store:
         return self
 
     def __exit__(self, *_):
-        os.close(self.folder)
+        if self.folder is not None:
+            os.close(self.folder)
 
     @property
     def starts(self):
@@ -197,10 +198,9 @@ class Store:
 
     def _still_there(self):
         """Refuse to go on in a folder that was removed: zarr would quietly make it anew."""
-        try:
+        same = self.path.exists()
+        if same and self.folder is not None:
             same = os.path.samestat(os.stat(self.path), os.fstat(self.folder))
-        except FileNotFoundError:
-            same = False
         if not same:
             raise StoreError(
                 f"store={str(self.path)!r} was removed or replaced while the run was writing to it."
@@ -362,16 +362,17 @@ def _snapshot(path, about, tiles, k):
 
 def _locked(path):
     """An open folder that no other process can open so; the lock ends with the process."""
+    if fcntl is None:
+        return None
     folder = os.open(path, os.O_RDONLY)
-    if fcntl is not None:
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(folder)
-            raise StoreError(
-                f"store={str(path)!r} is being written to by another run: wait for it, or stop it"
-                " (limpet.open can read the store meanwhile)."
-            ) from None
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(folder)
+        raise StoreError(
+            f"store={str(path)!r} is being written to by another run: wait for it, or stop it"
+            " (limpet.open can read the store meanwhile)."
+        ) from None
     return folder
 
 
