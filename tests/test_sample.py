@@ -56,6 +56,11 @@ def test_chains_end_their_count_with_their_last_draw():
     np.testing.assert_array_equal(steps, draws["sample_stats"]["step"][:, -1] + 1)
 
 
+def test_even_a_short_run_takes_time(draws):
+    assert draws.attrs["seconds"] > 0
+    assert draws.attrs["compile_seconds"] > 0
+
+
 def test_attrs_are_json(draws):
     import json
 

@@ -239,6 +239,15 @@ def test_a_damaged_state_is_told(path, kind):
         limpet.open(path)
 
 
+@pytest.mark.parametrize("name", ["posterior/x", "sample_stats/lp", "limpet/tiles"])
+def test_a_missing_or_damaged_folder_is_told(path, name):
+    sample(path, draws=20)
+    (path / name / "zarr.json").write_text("{")
+    for action in (limpet.open, lambda path: limpet.resume(path, TARGET, draws=30)):
+        with pytest.raises(limpet.StoreError, match=rf"'{name}' in it is missing or damaged"):
+            action(path)
+
+
 def refuse_writes(monkeypatch, code, after=0):
     """Let the system refuse every write after some."""
     put, count = zarr.storage.LocalStore.set, [0]

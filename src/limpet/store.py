@@ -56,11 +56,11 @@ class Store:
             self.folder = _locked(path)
             self.root: Any = zarr.open_group(path, mode="r+")
             self.arrays = {
-                (group, name): self.root[f"{group}/{name}"]
+                (group, name): _array(path, self.root, f"{group}/{name}")
                 for group, names in _contents(self.about["groups"], self.layout.names).items()
                 for name in names
             }
-            self.tiles = self.root["limpet/tiles"]
+            self.tiles = _array(path, self.root, "limpet/tiles")
         self.growing = threading.Lock()
         self.committed = {}  # draws of a group and its first chain, when the store was opened
 
@@ -120,7 +120,7 @@ class Store:
     @property
     def starts(self):
         """Where the chains began."""
-        return _read(self.path, self.root["limpet/start"], ...)
+        return _read(self.path, _array(self.path, self.root, "limpet/start"), ...)
 
     def snapshot(self, tile: int):
         """What a tile needs to go on, as it was last committed; all zero if it never was."""
@@ -236,14 +236,16 @@ def open(store) -> xr.DataTree:
     about = read_about(path)
     layout = Layout.from_json(about["layout"])
     root: Any = zarr.open_group(path, mode="r")
-    tiles = root["limpet/tiles"]
+    tiles = _array(path, root, "limpet/tiles")
     # before the draws, which there are at least as many of
     snapshots = [_snapshot(path, about, tiles, k) for k in range(tiles.shape[0])]
     visits = [s[f"{group}_visits"].min() for group in about["groups"] for s in snapshots]
     draws = min(about["draws"], int(min(visits)) // about["thin"])
     arrays = {
         group: {
-            name: indexing.LazilyIndexedArray(_StoredArray(path, root[f"{group}/{name}"], draws))
+            name: indexing.LazilyIndexedArray(
+                _StoredArray(path, _array(path, root, f"{group}/{name}"), draws)
+            )
             for name in names
         }
         for group, names in _contents(about["groups"], layout.names).items()
@@ -324,6 +326,16 @@ class _StoredArray(BackendArray):
                     f" use .isel(draw=slice(0, {draw}))."
                 )
         return f"store={str(self.path)!r}: {self.array.path!r} could not be read; try again."
+
+
+def _array(path, root, name):
+    try:
+        return root[name]
+    except Exception as error:
+        raise StoreError(
+            f"store={str(path)!r}: the folder {name!r} in it is missing or damaged"
+            f" ({type(error).__name__}: {error}). Put it back, or begin again in another store."
+        ) from None
 
 
 def _missing(read):

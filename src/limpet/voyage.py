@@ -91,9 +91,8 @@ class Voyage:
             kept = jax.tree.map(lambda part: part[skip:], trace)
             self.watch.add(*self.collector.add(kept, first + skip - self.plan.warmup))
         now = time.perf_counter()
-        if first >= self.plan.warmup:
-            self.seconds += now - self.since
-        self.since = now
+        drawing = max(0, self.step - first - skip) / (self.step - first)
+        self.seconds, self.since = self.seconds + drawing * (now - self.since), now
 
     @property
     def _blocks(self):
