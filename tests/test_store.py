@@ -367,10 +367,11 @@ def test_another_format(path):
         limpet.open(path)
 
 
-def test_another_jax(path):
+@pytest.mark.parametrize("name", ["limpet", "jax"])
+def test_another_version(path, name):
     sample(path, draws=20)
-    describe(path, jax_version="0.0.1")
-    with pytest.warns(limpet.LimpetWarning, match=r"begun with JAX 0.0.1.*not bit for bit"):
+    describe(path, **{f"{name}_version": "0.0.1"})
+    with pytest.warns(limpet.LimpetWarning, match=rf"with .*{name} 0\.0\.1.*not be bit for bit"):
         limpet.resume(path, TARGET, draws=30, progress=False)
 
 

@@ -526,11 +526,13 @@ def _check_same(path, about, target):
             f" {stored['eps']}, is {target['eps']}). Give the target that the run began with, or"
             " begin another run in another store."
         )
-    if about["jax_version"] != jax.__version__:
+    versions = {"limpet": version("limpet"), "jax": jax.__version__}
+    older = {name: about[f"{name}_version"] for name in versions}
+    if older != versions:
+        was, now = (", ".join(f"{n} {v}" for n, v in each.items()) for each in (older, versions))
         warn(
-            f"store={str(path)!r} was begun with JAX {about['jax_version']}, this is"
-            f" {jax.__version__}: draws from here on have the right law, but are not bit for bit"
-            " those of a run without interruption.",
+            f"store={str(path)!r} was begun with {was}; this is {now}: draws from here on have the"
+            " right law, but may not be bit for bit those of a run without interruption.",
             LimpetWarning,
         )
     elif stored["programs"] != target["programs"]:
