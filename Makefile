@@ -14,7 +14,7 @@ test: lint
 	$(BIN)/python -m pytest --numprocesses=auto
 
 test-slow: $(VENV)/ready
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow --numprocesses=auto -rP  # shows the figures
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
