@@ -34,6 +34,7 @@ def die_in_the_middle_of_file(number):
         count += 1
         if count == number:
             half = self.root / key
+            half.parent.mkdir(parents=True, exist_ok=True)
             half.with_suffix(".partial").write_bytes(value.to_bytes()[: len(value) // 2])
             os.kill(os.getpid(), signal.SIGKILL)
         await put(self, key, value)
