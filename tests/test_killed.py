@@ -6,6 +6,7 @@ commits, and each time gone on with; in the end it must be the run that was neve
 
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -46,6 +47,7 @@ def killed(process, wait):
             time.sleep(wait)
             process.kill()
         said += process.stdout.read().split()
+    assert process.returncode in (0, -signal.SIGKILL)
     numbers = [int(word) for word in said if word.strip().isdigit()]
     return max(numbers, default=0), "done" in said
 
