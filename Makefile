@@ -5,16 +5,19 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-slow lint lock clean
+.PHONY: demo test test-slow docs lint lock clean
 
 demo: $(VENV)/ready
-	$(BIN)/python examples/demo.py
+	$(BIN)/limpet reproduce
 
 test: lint
 	$(BIN)/python -m pytest --numprocesses=auto
 
 test-slow: $(VENV)/ready
 	$(BIN)/python -m pytest -m slow --numprocesses=auto -rP  # shows the figures
+
+docs: $(VENV)/ready
+	$(BIN)/python -m sphinx -W --keep-going --builder html docs docs/_build
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
@@ -30,7 +33,8 @@ $(VENV)/ready: requirements.txt pyproject.toml
 # Choose the newest versions that pyproject.toml allows, for every Python it allows.
 lock:
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
-		--no-emit-index-url --group test --group build pyproject.toml --output-file requirements.txt
+		--no-emit-index-url --group test --group build --group docs pyproject.toml \
+		--output-file requirements.txt
 
 clean:
 	rm -rf $(VENV)

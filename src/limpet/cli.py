@@ -1,4 +1,4 @@
-"""The command `limpet`: sample, resume, summary, plot, info.
+"""The command `limpet`: sample, resume, summary, plot, reproduce, info.
 
 Results go to standard output, everything else to standard error. limpet and JAX take seconds to
 import: commands import them when they run, so that help is there at once.
@@ -237,6 +237,90 @@ def plot(
 
 @app.command()
 @_plainly()
+def reproduce(
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="DIR", help="A folder for the report.")
+    ] = Path("reproduction"),
+    only: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Some only, such as table1,figure2a,flat.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A tenth of the draws: a minute.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Twice the draws.")] = False,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same draws.")] = 0,
+    quiet: Quiet = False,
+    as_json: Json = False,
+):
+    """Run every experiment of the paper, and compare.
+
+    Example: limpet reproduce -o reproduction
+
+    Shows what arXiv 2206.05644 published, what is exactly true where that is known, and what limpet
+    measures, and writes a report: DIR/report.html, with its figures and tables beside it. Draws at
+    least as much as the paper did. Ends with status 1 if a verdict fails.
+    """
+    from limpet.errors import InterruptedWarning
+    from limpet.paper import Effort, write_report
+    from limpet.paper import reproduce as findings_of
+    from limpet.paper.report import headline
+    from limpet.paper.reproduce import EFFORTS, table
+
+    if quick and full:
+        raise typer.BadParameter("--quick and --full: expected one of them, or neither.")
+    if out.exists() and not out.is_dir():
+        raise typer.BadParameter(f"{out}: expected a folder, or a new name.")
+    size = EFFORTS["quick" if quick else "full" if full else "default"]
+    names = only.split(",") if only is not None else None
+    findings, stopped_by = [], None
+    with _showing(quiet) as (show, say):
+        try:
+            for finding in findings_of(Effort(size, seed, show), names):
+                findings.append(finding)
+                verdict = "ok" if finding.passed() else "FAILED"
+                say(f"{finding.name:12} {verdict:6} {finding.seconds:4.0f} s")
+        except InterruptedWarning as interruption:
+            stopped_by = interruption.signal
+        except KeyboardInterrupt as interruption:  # between two runs
+            stopped_by = interruption.args[0] if interruption.args else signal.SIGINT
+    if findings:
+        page = write_report(findings, out)
+        if as_json:
+            rows = [{"experiment": f.name} | v._asdict() for f in findings for v in f.verdicts]
+            typer.echo(json.dumps(json.loads(json.dumps(rows), parse_constant=lambda _: None)))
+        else:
+            _page().print(table(findings))
+            typer.echo(headline(findings))
+        _say(f"The report: {page}")
+    if stopped_by is not None:
+        _say("Interrupted: the experiments that were finished are in the report.")
+        raise typer.Exit(128 + stopped_by)
+    if not all(finding.passed() for finding in findings):
+        raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _showing(quiet: bool):
+    """Two functions: one shows what is being sampled, the other says what was found."""
+    import rich.progress
+
+    console = rich.console.Console(stderr=True, quiet=quiet)
+    columns = ("[bold]{task.description}", rich.progress.BarColumn())
+    with rich.progress.Progress(
+        *columns,
+        rich.progress.TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        task = progress.add_task("compiling")
+
+        def show(what, now):
+            progress.update(task, description=what, completed=now.draws, total=now.asked)
+
+        yield show, functools.partial(progress.console.print, highlight=False)
+
+
+@app.command()
+@_plainly()
 def info(as_json: Json = False):
     """Show versions, devices and precision.
 
@@ -375,5 +459,9 @@ def _print_result(draws, store: Path, as_json: bool):
     kernel = draws.attrs["kernel"]
     typer.echo(f"{kernel}: {chains:,} chains of {count:,} draws{so_far}, in {seconds:.1f} s\n")
     if table:
-        console = rich.console.Console()
-        console.print(table, width=console.width if console.is_terminal else PAGE)
+        _page().print(table)
+
+
+def _page() -> rich.console.Console:
+    """Where tables go: as wide as the terminal, or wide enough where there is none."""
+    return rich.console.Console(width=None if sys.stdout.isatty() else PAGE)

@@ -125,7 +125,7 @@ class Summary:
         variables = _table("variable", *columns)
         for name in self.variables["variable"].values:
             row = self.variables.sel(variable=name)
-            formats = FORMATS | dict.fromkeys(("mean", "mcse"), _digits(float(row["mcse"])))
+            formats = FORMATS | dict.fromkeys(("mean", "mcse"), digits(float(row["mcse"])))
             cells = [format(float(row[column]), formats[column]) for column in columns]
             variables.add_row(str(name), *cells)
         about_moves = ": mean acceptance probability, and the share of each failure"
@@ -138,7 +138,7 @@ class Summary:
         )
 
 
-def _digits(error):
+def digits(error):
     """The format of a number that is known up to this error, of which two digits are shown."""
     if not (np.isfinite(error) and 1e-8 < error < 1e8):
         return ".4g"

@@ -1,38 +1,55 @@
-"""The models of the paper: Magnani, arXiv 2206.05644, section 4."""
+"""The paper, Magnani, arXiv 2206.05644: its models, its experiments, and exact values."""
 
-import jax.numpy as jnp
-from jaxtyping import Array, Float
+from limpet.paper.exact import (
+    bin_averages,
+    inverse_z,
+    marginal,
+    mean_square,
+    mean_square_on_ellipsoid_sphere,
+)
+from limpet.paper.experiments import (
+    Effort,
+    convergence,
+    figure_1a,
+    figure_1b,
+    figure_2a,
+    figure_2b,
+    figure_3a,
+    figure_3b,
+    flat_surfaces,
+    table_1,
+    tiny_eps,
+)
+from limpet.paper.models import START, ellipsoid_sphere, eps_of, flat_surface, two_spheres
+from limpet.paper.report import write_report
+from limpet.paper.reproduce import EXPERIMENTS, Finding, reproduce
+from limpet.paper.verdicts import Verdict
 
-
-def two_spheres(x: Float[Array, "3"]) -> Float[Array, "2"]:
-    """Two spheres of radius sqrt(2) that meet in a circle; (1, 0, 0) is on it.
-
-    Examples
-    --------
-    >>> import limpet
-    >>> from limpet.paper import two_spheres
-    >>> limpet.Target(two_spheres, eps=0.01)
-    Target(q=two_spheres, eps=0.01)
-    """
-    return jnp.stack([_sphere(x), x[0] ** 2 + (x[1] + 1) ** 2 + x[2] ** 2 - 2])
-
-
-def ellipsoid_sphere(x: Float[Array, "3"]) -> Float[Array, "2"]:
-    """A sphere of radius sqrt(2) and an ellipsoid.
-
-    The paper prints the ellipsoid with the *squares* of 2, 3 and 5 under x1^2, (x2 + 1)^2 and x3^2;
-    that ellipsoid does not meet the sphere at all. With 2, 3 and 5 themselves the paper's Table 1
-    comes out to three digits, so these are what its experiments used.
-
-    Examples
-    --------
-    >>> import limpet
-    >>> from limpet.paper import ellipsoid_sphere
-    >>> limpet.Target(ellipsoid_sphere, eps=0.01)
-    Target(q=ellipsoid_sphere, eps=0.01)
-    """
-    return jnp.stack([_sphere(x), x[0] ** 2 / 2 + (x[1] + 1) ** 2 / 3 + x[2] ** 2 / 5 - 1])
-
-
-def _sphere(x):
-    return x[0] ** 2 + x[1] ** 2 + (x[2] - 1) ** 2 - 2
+__all__ = [
+    "EXPERIMENTS",
+    "START",
+    "Effort",
+    "Finding",
+    "Verdict",
+    "bin_averages",
+    "convergence",
+    "ellipsoid_sphere",
+    "eps_of",
+    "figure_1a",
+    "figure_1b",
+    "figure_2a",
+    "figure_2b",
+    "figure_3a",
+    "figure_3b",
+    "flat_surface",
+    "flat_surfaces",
+    "inverse_z",
+    "marginal",
+    "mean_square",
+    "mean_square_on_ellipsoid_sphere",
+    "reproduce",
+    "table_1",
+    "tiny_eps",
+    "two_spheres",
+    "write_report",
+]
