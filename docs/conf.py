@@ -12,7 +12,7 @@ extensions = [
     "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",  # reads numpydoc's sections
 ]
-myst_enable_extensions = ["amsmath", "dollarmath"]
+myst_enable_extensions = ["amsmath", "attrs_inline", "dollarmath"]
 myst_heading_anchors = 3
 autodoc_typehints = "none"  # the docstrings say it in words
 default_role = "code"

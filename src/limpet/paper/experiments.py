@@ -39,7 +39,7 @@ PDF = {  # the paper's density of x_1 at three bin centres, and its 1/Z in the i
     ellipsoid_sphere: ({0.03: 2.999e-3, 0.99: 4.604e-3, 1.11: 5.772e-3}, (83.6, 86.0)),
 }
 INNER = 1.14  # bins up to here are clear of the sharp edges of the density
-SIDES = ((2, 1), (3, 2), (6, 3), (24, 12))  # n and m of flat surfaces
+SIDES = ((2, 1), (3, 2), (24, 12))  # n and m of flat surfaces
 
 Show = Callable[[str, Progress], None]
 
@@ -193,7 +193,7 @@ def convergence(effort: Effort = PAPERS_SIZE) -> xr.Dataset:
     betas = (5.0, 10.0, 20.0, 50.0, 100.0)
     means = []
     for beta in betas:
-        x, _ = _run(effort, ellipsoid_sphere, beta, 4_000)
+        x, _ = _run(effort, ellipsoid_sphere, beta, 3_000)
         means.append(_over_chains((x[..., 0] ** 2).mean(axis=1)))
     means, errors = zip(*means, strict=True)
     return xr.Dataset(

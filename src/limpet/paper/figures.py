@@ -101,6 +101,8 @@ def convergence(data: xr.Dataset) -> "Figure":
     square = float(far[-1]) * (eps / float(eps[-1])) ** 2
     axes.plot(eps, square, ":", color=INK, label="ε²")
     axes.set(xscale="log", yscale="log")
+    axes.set_xticks(eps.values, [f"{value:.2g}" for value in eps.values])
+    axes.tick_params(which="minor", labelbottom=False, labelleft=False)
     axes.legend(frameon=False, loc="upper left")
     return figure
 

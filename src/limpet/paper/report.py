@@ -41,7 +41,7 @@ def write_report(findings: list[Finding], folder: Path) -> Path:
         with (folder / "verdicts.csv").open("w", newline="", encoding="utf-8") as file:
             lines = csv.writer(file)
             lines.writerow(["experiment", *Verdict._fields])
-            lines.writerows([f.name, *verdict] for f in findings for verdict in f.verdicts)
+            lines.writerows([f.name, *_rounded(v)] for f in findings for v in f.verdicts)
         page = folder / "report.html"
         page.write_text(_page(findings, sections), encoding="utf-8")
     except OSError as error:
@@ -101,6 +101,11 @@ def _section(finding, folder):
 </tbody></table></div></div>
 {_bin_table(data) if "mean_inverse_z" in data else ""}
 </section>"""
+
+
+def _rounded(verdict):
+    value, error = f"{verdict.value:.6g}", f"{verdict.error:.2g}"
+    return [("" if cell == "nan" else cell) for cell in verdict._replace(value=value, error=error)]
 
 
 def _row(verdict):

@@ -24,17 +24,17 @@ class Verdict(NamedTuple):
     quantity: str
     published: str
     exact: str
-    value: float
-    error: float  # NaN where there is none
+    value: float  # by sampling; NaN where nothing is sampled
+    error: float  # its standard error; NaN where there is none
     rule: str
     passed: bool | None  # None where nothing is asked
 
     def measured(self) -> str:
         """The value with its standard error."""
+        if np.isnan(self.value):
+            return ""
         if np.isnan(self.error):
-            return f"{self.value:.6g}" if self.value != 1 else "1"
-        if not self.error:
-            return f"{self.value:.4g}"
+            return f"{self.value:.6g}"
         form = digits(self.error)
         return f"{self.value:{form}} ± {self.error:{form}}"
 
@@ -77,7 +77,7 @@ def of_bins(data: xr.Dataset) -> list[Verdict]:
             f"density at {float(pdf.centre):g}",
             f"{float(pdf):.4g}",
             f"{float(ours):.4g}",
-            float(ours),
+            np.nan,
             np.nan,
             "the same to 3 digits",
             bool(off < 1e-3),
@@ -198,7 +198,8 @@ def _taus(data, published):
     verdicts = []
     for row in rows(data, "beta"):
         value, error = float(row["tau"]), float(row["error"])
-        near = max(NEAR_TAU, SURE * error)
+        near = NEAR_TAU + SURE * error
+        rule = f"within {NEAR_TAU} + {SURE} standard errors of {published:.3g}, the published mean"
         figure = float(row["published"])
         verdicts.append(
             Verdict(
@@ -207,7 +208,7 @@ def _taus(data, published):
                 "",
                 value,
                 error,
-                f"within {near:.2g} of {published:.3g}, the published mean",
+                rule,
                 bool(abs(value - published) <= near),
             )
         )
