@@ -68,7 +68,7 @@ def inverse_z(q: Callable, beta: float) -> float:
     84.59
     """
     x1 = _right_half(beta)
-    return 1 / (2 * marginal(q, beta, x1).sum() * (x1[1] - x1[0]))
+    return float(1 / (2 * marginal(q, beta, x1).sum() * (x1[1] - x1[0])))
 
 
 def mean_square(q: Callable, beta: float) -> float:
