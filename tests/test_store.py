@@ -305,6 +305,16 @@ def test_a_store_removed_while_running(path):
     assert caught.value.draws is None
 
 
+def test_a_store_removed_in_the_middle_of_writing(path, monkeypatch):
+    def remove(*_):
+        path.rename(path.with_name("elsewhere"))
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    monkeypatch.setattr(store.Store, "_grow", remove)
+    with pytest.raises(limpet.StoreError, match="removed or replaced while"):
+        sample(path)
+
+
 def test_a_store_that_another_run_holds(path):
     sample(path, draws=20)
     with (

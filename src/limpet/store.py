@@ -172,11 +172,15 @@ class Store:
     def commit(self, tile: int, writes: list, snapshot: dict):
         """Bring a tile up to date: its draws, then what it needs to go on."""
         self._still_there()
-        with _explained(self.path, "write to"):
-            for array, box, part in writes:
-                self._grow(array, box[1].stop)
-                array[box] = part
-            self.tiles[tile] = _packed(snapshot)
+        try:
+            with _explained(self.path, "write to"):
+                for array, box, part in writes:
+                    self._grow(array, box[1].stop)
+                    array[box] = part
+                self.tiles[tile] = _packed(snapshot)
+        except StoreError:
+            self._still_there()  # if it is not, that is what to say
+            raise
 
     def _box(self, first_chain, chains, k):
         draws = slice(k * self.length, (k + 1) * self.length)
