@@ -234,7 +234,7 @@ def _name(q):
 def _autocorrelations(effort, q, betas, published, lags=61):
     rows = []
     for beta in betas:
-        x, _ = _run(effort, q, beta, 10_000)
+        x, _ = _run(effort, q, beta, 8_000)
         rows.append(_autocorrelation(x[..., 0], lags))
     return _by_beta(betas, published, rows)
 
