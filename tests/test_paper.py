@@ -1,4 +1,4 @@
-"""The paper's models, and exact values that surfaces are known to have; see also test_reproduce.
+"""The paper's models, its Table 1, and exact values that surfaces are known to have.
 
 Chains are independent, so standard errors come from the spread of the chains' means. A check at
 4 standard errors has a false-alarm rate of 6e-5; there are 12 of them. The other checks here are
@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import limpet
-from limpet.paper import ellipsoid_sphere, two_spheres
+from limpet.paper import angle, ellipsoid_sphere, two_spheres
+from limpet.paper.experiments import PAPER
 
+TABLE_1 = {1e1: 0.7664, 1e2: 0.9200, 1e3: 0.9744, 1e4: 0.9919, 1e5: 0.9974}
 HAUSDORFF_COS2 = 0.3210211
 
 
@@ -19,6 +21,14 @@ def off_by(f, truth):
     """How many standard errors the mean of f (chain, draw) is from the truth."""
     means = f.mean(axis=1)
     return abs(means.mean() - truth) / (means.std(ddof=1) / np.sqrt(len(means)))
+
+
+@pytest.mark.parametrize("beta", TABLE_1)
+def test_table_1(beta):
+    target = limpet.Target(ellipsoid_sphere, np.sqrt(1 / (2 * beta)))
+    draws = limpet.sample(target, [1.0, 0.3, 0.1], draws=3_000, chains=256, seed=1)
+    for move in ("off", "on"):
+        assert draws.attrs["acceptance"][move] == pytest.approx(TABLE_1[beta], abs=0.003)
 
 
 def run_two_spheres(eps, **options):
@@ -37,8 +47,7 @@ def test_two_spheres_at_every_eps(two_spheres_runs):
         assert off_by(x[..., 0] ** 2, 3 / 4 - eps**2 / 8) < 4, eps
         steps, kept = draws.attrs["steps"], x[..., 0].size
         assert kept / steps == pytest.approx(0.2, abs=0.005), eps
-        # the angle on the circle, whose plane has the normal (0, 1, 1)
-        theta = np.arctan2((x[..., 2] - x[..., 1] - 1) / np.sqrt(2), x[..., 0])
+        theta = angle(x)
         for k in range(1, 5):
             assert off_by(np.cos(k * theta), 0) < 5.5, (eps, k)
             assert off_by(np.sin(k * theta), 0) < 5.5, (eps, k)
@@ -89,9 +98,8 @@ def test_stiff_trimer(kernel, eps, truth):
 
 def test_the_papers_newton_cap_gives_the_papers_hard_acceptance():
     target = limpet.Target(ellipsoid_sphere, np.sqrt(1 / 2e3))
-    kernel = limpet.SAS(newton_cap=5, tolerance=2e-11)  # 1e-10 on |q|, in the paper's units
     draws = limpet.sample(
-        target, [1.0, 0.3, 0.1], kernel=kernel, draws=2_000, chains=256, seed=4, warmup=0
+        target, [1.0, 0.3, 0.1], kernel=PAPER, draws=2_000, chains=256, seed=4, warmup=0
     )
     assert draws.attrs["acceptance"]["hard"] == pytest.approx(0.746, abs=0.003)
     assert draws.attrs["acceptance"]["soft"] == pytest.approx(0.443, abs=0.005)

@@ -1,6 +1,7 @@
 """`limpet reproduce`: green with limpet's step, red with a broken one, and what it writes."""
 
 import csv
+import dataclasses
 import json
 import os
 import re
@@ -73,8 +74,8 @@ def test_a_broken_step_ends_red(name, tmp_path, monkeypatch):
         move = mutant.move
         start = mutant.start
 
-    parameters = {field: getattr(experiments.PAPER, field) for field in ("newton_cap", "tolerance")}
-    monkeypatch.setattr(experiments, "PAPER", Broken(**parameters))
+    broken = Broken(**dataclasses.asdict(experiments.PAPER))
+    monkeypatch.setattr(experiments, "PAPER", broken)
     monkeypatch.setattr(experiments, "SIDES", ((3, 2),))
     done = run("--quick", "--only", BREAKAGES[name], "-o", tmp_path)
     assert done.exit_code == 1, done.output
@@ -99,6 +100,9 @@ def test_what_cannot_be_asked(tmp_path):
     assert done.exit_code == 1
     assert "only='figure4': expected some of figure1a" in done.stderr
     assert not (tmp_path / "new").exists()
+    done = run("--seed", "-1", "-o", tmp_path / "new")
+    assert done.exit_code == 1
+    assert "seed=-1: expected a whole number" in done.stderr
     file = tmp_path / "file"
     file.touch()
     done = run("-o", file)

@@ -285,13 +285,14 @@ def reproduce(
         page = write_report(findings, out)
         if as_json:
             rows = [{"experiment": f.name} | v._asdict() for f in findings for v in f.verdicts]
-            typer.echo(json.dumps(json.loads(json.dumps(rows), parse_constant=lambda _: None)))
+            _print_json(rows)
         else:
             _page().print(table(findings))
             typer.echo(headline(findings))
         _say(f"The report: {page}")
     if stopped_by is not None:
-        _say("Interrupted: the experiments that were finished are in the report.")
+        in_report = ": the experiments that were finished are in the report" if findings else ""
+        _say(f"Interrupted{in_report}.")
         raise typer.Exit(128 + stopped_by)
     if not all(finding.passed() for finding in findings):
         raise typer.Exit(1)
@@ -337,7 +338,7 @@ def info(as_json: Json = False):
         "precision": "64-bit" if jax.config.read("jax_enable_x64") else "32-bit",
     }
     if as_json:
-        typer.echo(json.dumps(facts, indent=2))
+        _print_json(facts)
         return
     for name, value in facts.items():
         typer.echo(f"{name:12} {', '.join(value) if isinstance(value, list) else value}")
@@ -451,15 +452,19 @@ def _print_result(draws, store: Path, as_json: bool):
         facts = {"store": str(store), "complete": count == asked, "chains": chains, "draws": count}
         facts |= draws.attrs
         facts["variables"] = table.variables.to_dataframe().to_dict("index") if table else {}
-        # what could not be computed is NaN, which JSON does not have
-        facts = json.loads(json.dumps(facts), parse_constant=lambda _: None)
-        typer.echo(json.dumps(facts, indent=2))
+        _print_json(facts)
         return
     so_far = "" if count == asked else f" so far, of {asked:,} asked for"
     kernel = draws.attrs["kernel"]
     typer.echo(f"{kernel}: {chains:,} chains of {count:,} draws{so_far}, in {seconds:.1f} s\n")
     if table:
         _page().print(table)
+
+
+def _print_json(facts):
+    # what could not be computed is NaN, which JSON does not have
+    facts = json.loads(json.dumps(facts), parse_constant=lambda _: None)
+    typer.echo(json.dumps(facts, indent=2))
 
 
 def _page() -> rich.console.Console:

@@ -202,9 +202,11 @@ class Store:
 
     def _still_there(self):
         """Refuse to go on in a folder that was removed: zarr would quietly make it anew."""
-        same = self.path.exists()
-        if same and self.folder is not None:
-            same = os.path.samestat(os.stat(self.path), os.fstat(self.folder))
+        try:
+            now = os.stat(self.path)
+            same = self.folder is None or os.path.samestat(now, os.fstat(self.folder))
+        except FileNotFoundError:
+            same = False
         if not same:
             raise StoreError(
                 f"store={str(self.path)!r} was removed or replaced while the run was writing to it."

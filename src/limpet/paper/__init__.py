@@ -20,7 +20,7 @@ from limpet.paper.experiments import (
     table_1,
     tiny_eps,
 )
-from limpet.paper.models import START, ellipsoid_sphere, eps_of, flat_surface, two_spheres
+from limpet.paper.models import START, angle, ellipsoid_sphere, eps_of, flat_surface, two_spheres
 from limpet.paper.report import write_report
 from limpet.paper.reproduce import EXPERIMENTS, Finding, reproduce
 from limpet.paper.verdicts import Verdict
@@ -31,6 +31,7 @@ __all__ = [
     "Effort",
     "Finding",
     "Verdict",
+    "angle",
     "bin_averages",
     "convergence",
     "ellipsoid_sphere",

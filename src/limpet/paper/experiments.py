@@ -10,10 +10,11 @@ from collections.abc import Callable
 import numpy as np
 import xarray as xr
 
+from limpet import errors
 from limpet.diagnostics import windowed_time
 from limpet.kernels import SAS, RandomWalk
 from limpet.paper import exact
-from limpet.paper.models import START, ellipsoid_sphere, eps_of, flat_surface, two_spheres
+from limpet.paper.models import START, angle, ellipsoid_sphere, eps_of, flat_surface, two_spheres
 from limpet.progress import Progress
 from limpet.run import sample
 from limpet.start import find_start
@@ -39,6 +40,7 @@ PDF = {  # the paper's density of x_1 at three bin centres, and its 1/Z in the i
     ellipsoid_sphere: ({0.03: 2.999e-3, 0.99: 4.604e-3, 1.11: 5.772e-3}, (83.6, 86.0)),
 }
 INNER = 1.14  # bins up to here are clear of the sharp edges of the density
+MOVES = ["off", "on"]  # those that the paper's Table 1 and section 3 are about
 SIDES = ((2, 1), (3, 2), (24, 12))  # n and m of flat surfaces
 
 Show = Callable[[str, Progress], None]
@@ -55,6 +57,10 @@ class Effort:
     size: float = 1.0
     seed: int = 0
     show: Show = lambda what, now: None
+
+    def __post_init__(self):
+        errors.positive("size", self.size)
+        errors.whole("seed", self.seed, 0)
 
     def draws(self, many):
         """How many draws of a chain to make, if `many` are to be used at size 1."""
@@ -79,8 +85,7 @@ def figure_1a(effort: Effort = PAPERS_SIZE) -> xr.Dataset:
     {'theta': 36}
     """
     x, _ = _run(effort, two_spheres, 1e3, 4_000)
-    # the circle is in the plane with the normal (0, 1, 1), around (0, -1/2, 1/2)
-    theta = np.arctan2((x[..., 2] - x[..., 1] - 1) / np.sqrt(2), x[..., 0])
+    theta = angle(x)
     edges = np.linspace(-np.pi, np.pi, 37)
     counts = _count(theta, edges)
     density, error = _over_chains(counts / (x.shape[1] * np.diff(edges)))
@@ -136,27 +141,25 @@ def figure_3b(effort: Effort = PAPERS_SIZE) -> xr.Dataset:
 
 def table_1(effort: Effort = PAPERS_SIZE) -> xr.Dataset:
     """Table 1: how often Off and On are accepted as eps falls, on ellipsoid-sphere."""
-    moves = ["off", "on"]
-    means, errors = [], []
+    means, spreads = [], []
     for beta in TABLE_1:
         # at the largest eps chains stay long in some places from which no On move is accepted
         _, tree = _run(effort, ellipsoid_sphere, beta, 16_000 if beta == 10 else 2_000)
-        means.append([tree.attrs["acceptance"][move] for move in moves])
-        errors.append(_over_chains(tree["moves"]["acceptance"].sel(move=moves).values)[1])
+        means.append([tree.attrs["acceptance"][move] for move in MOVES])
+        spreads.append(_over_chains(tree["moves"]["acceptance"].sel(move=MOVES).values)[1])
     return xr.Dataset(
         {
             "acceptance": (("beta", "move"), means),
-            "error": (("beta", "move"), errors),
+            "error": (("beta", "move"), spreads),
             "published": (("beta", "move"), list(TABLE_1.values())),
             "eps": ("beta", [eps_of(beta) for beta in TABLE_1]),
         },
-        coords={"beta": list(TABLE_1), "move": moves},
+        coords={"beta": list(TABLE_1), "move": MOVES},
     )
 
 
 def flat_surfaces(effort: Effort = PAPERS_SIZE) -> xr.Dataset:
     """Section 3: Off and On are always accepted on flat surfaces; random linear q."""
-    moves = ["off", "on"]
     means = []
     for n, m in SIDES:
         target = Target(flat_surface(n, m, effort.seed), eps=0.01)
@@ -170,10 +173,10 @@ def flat_surfaces(effort: Effort = PAPERS_SIZE) -> xr.Dataset:
             seed=effort.seed,
             progress=lambda now, n=n, m=m: effort.show(f"flat, n = {n}, m = {m}", now),
         )
-        means.append([tree.attrs["acceptance"][move] for move in moves])
+        means.append([tree.attrs["acceptance"][move] for move in MOVES])
     return xr.Dataset(
         {"acceptance": (("surface", "move"), means)},
-        coords={"surface": [f"n = {n}, m = {m}" for n, m in SIDES], "move": moves},
+        coords={"surface": [f"n = {n}, m = {m}" for n, m in SIDES], "move": MOVES},
         attrs={"exact": 1.0},
     )
 
@@ -185,7 +188,7 @@ def tiny_eps(effort: Effort = PAPERS_SIZE) -> xr.Dataset:
         _autocorrelations(effort, q, (1e6, 1e10), [np.nan] * 2).assign_coords(model=_name(q))
         for q in models
     ]
-    return xr.concat(parts, "model")
+    return xr.concat(parts, "model", coords="different", compat="equals")
 
 
 def convergence(effort: Effort = PAPERS_SIZE) -> xr.Dataset:
@@ -195,11 +198,11 @@ def convergence(effort: Effort = PAPERS_SIZE) -> xr.Dataset:
     for beta in betas:
         x, _ = _run(effort, ellipsoid_sphere, beta, 3_000)
         means.append(_over_chains((x[..., 0] ** 2).mean(axis=1)))
-    means, errors = zip(*means, strict=True)
+    means, spreads = zip(*means, strict=True)
     return xr.Dataset(
         {
             "mean": ("beta", list(means)),
-            "error": ("beta", list(errors)),
+            "error": ("beta", list(spreads)),
             "exact": ("beta", [exact.mean_square(ellipsoid_sphere, beta) for beta in betas]),
             "eps": ("beta", [eps_of(beta) for beta in betas]),
         },
@@ -236,7 +239,7 @@ def _autocorrelations(effort, q, betas, published, lags=61):
     for beta in betas:
         x, _ = _run(effort, q, beta, 8_000)
         rows.append(_autocorrelation(x[..., 0], lags))
-    return _by_beta(betas, published, rows)
+    return _by_beta(betas, published, rows).assign_coords(published_mean=np.mean(TAU[q]))
 
 
 def _autocorrelation(x1, lags):
@@ -267,6 +270,7 @@ def _bins(effort, q):
     counts = _count(x[..., 0], edges)
     centres, width = np.round((edges[1:] + edges[:-1]) / 2, 2), 0.06
     pdf, average = exact.marginal(q, 1e3, centres), exact.bin_averages(q, 1e3, edges)
+    inverse_z = exact.inverse_z(q, 1e3)
     share, error = _over_chains(counts / x.shape[1])
     seen = counts.sum(axis=0) > 0
     published, (least, most) = PDF[q]
@@ -278,14 +282,14 @@ def _bins(effort, q):
             "mean_pdf": ("centre", average),
             "mean_inverse_z": ("centre", _ratio(share, average * width, seen)),
             "error": ("centre", _ratio(error, average * width, seen)),
-            "expected": ("centre", average * width * exact.inverse_z(q, 1e3) * x[..., 0].size),
+            "expected": ("centre", average * width * inverse_z * x[..., 0].size),
             "published_pdf": ("centre", [published.get(abs(c), np.nan) for c in centres]),
         },
         coords={"centre": centres, "bin": ("centre", np.arange(100))},
         attrs={
             "beta": 1e3,
             "draws": x[..., 0].size,
-            "exact": exact.inverse_z(q, 1e3),
+            "exact": inverse_z,
             "published": [least, most],
         },
     )

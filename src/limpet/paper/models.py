@@ -43,6 +43,21 @@ def _sphere(x):
     return x[0] ** 2 + x[1] ** 2 + (x[2] - 1) ** 2 - 2
 
 
+def angle(x) -> np.ndarray:
+    """The angle of points (..., 3) around the circle in which the two spheres meet.
+
+    Its plane has the normal (0, 1, 1), its middle is (0, -1/2, 1/2).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from limpet.paper import angle
+    >>> float(angle(np.array([1.0, -0.5, 0.5])))
+    0.0
+    """
+    return np.arctan2((x[..., 2] - x[..., 1] - 1) / np.sqrt(2), x[..., 0])
+
+
 def flat_surface(n: int, m: int, seed: int = 0) -> Callable:
     """A linear q(x) = A^T x with a random A, n by m, its columns about as long as one: (3.1).
 

@@ -56,7 +56,7 @@ EXPERIMENTS = {
         "Autocorrelation of x₁ over the draws off the surface, in order, as β = 1/2ε² grows. τ is"
         " the integrated autocorrelation time by Sokal's window.",
         experiments.figure_1b,
-        verdicts.of_two_spheres,
+        verdicts.of_autocorrelations,
         figures.autocorrelations,
     ),
     "figure2a": Experiment(
@@ -83,7 +83,7 @@ EXPERIMENTS = {
         "As Figure 1 (B). Here the gradients' lengths vary along the curve, so that Hard moves are"
         " also refused.",
         experiments.figure_3a,
-        verdicts.of_ellipsoid_sphere,
+        verdicts.of_autocorrelations,
         figures.autocorrelations,
     ),
     "figure3b": Experiment(
