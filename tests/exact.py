@@ -20,7 +20,9 @@ import scipy.special
 import scipy.stats
 
 import limpet
-from limpet.kernels.base import Move, Noise, noise_of, uniforms
+from limpet import tile
+from limpet.kernels.base import Move
+from limpet.noise import Noise
 
 LARGEST = 12  # most unknowns of a random problem
 WIDTH = 256  # chains advanced side by side
@@ -292,29 +294,29 @@ class Path(NamedTuple):
 def advance(kernel, target, x, on, steps, seed) -> Path:
     """Take `steps` steps from points x (chains, n), each on the surface or not.
 
-    It asks nothing of the kernel but `start` and `move`. Chains come in whole tiles.
+    It asks nothing of the kernel but `start` and `move`, made by the machine code that users run.
     """
-    start = jax.vmap(type(kernel).start, in_axes=(None, None, 0), out_axes=-1)
-    move = jax.vmap(type(kernel).move, in_axes=(None, None, -1, -1), out_axes=-1)
+    rng, n = np.random.default_rng(seed), x.shape[1]
+    number = jax.ShapeDtypeStruct((), float)
+    noise = Noise(rng.normal(size=(len(x), steps, n)), *rng.random(size=(2, len(x), steps)))
+    constants = kernel, target
 
-    # A function of its own: JAX must not find a program that it compiled for another kernel.
-    def program(kernel, target, x, on, key):
-        def step(states, noise):
-            states, info = move(kernel, target, noise, states)
-            return states, Path(states.x.T, states.on, info.move, info.outcome)
+    def start(constants, on, x):
+        kernel, target = constants
+        return on, type(kernel).start(kernel, target, x)._replace(on=on)
 
-        noise = noise_of(uniforms(key, (x.shape[1] + 2, steps, len(x))))
-        noise = Noise(jnp.moveaxis(noise.z, 0, 1), noise.choice, noise.log_u)
-        states = start(kernel, target, x)._replace(on=on)
-        return jax.lax.scan(step, states, noise)[1]
+    def step(constants, state, noise):
+        kernel, target = constants
+        state, info = type(kernel).move(kernel, target, noise, state)
+        return state, Path(state.x, state.on, info.move, info.outcome)
 
-    program = jax.jit(program, compiler_options=FAST_TO_COMPILE)
-    key = jax.random.key(seed)
-    tiles = [
-        program(kernel, target, x[i : i + WIDTH], on[i : i + WIDTH], jax.random.fold_in(key, i))
-        for i in range(0, len(x), WIDTH)
-    ]
-    path = Path(*(np.concatenate(parts, axis=1) for parts in zip(*tiles, strict=True)))
+    point, flag = jax.ShapeDtypeStruct((n,), float), jax.ShapeDtypeStruct((), bool)
+    begin = tile.scan(start, constants, flag, point, len(x), 1)
+    states = begin(constants, on, x[:, None])[1]
+    states = jax.tree.map(lambda leaf: leaf[:, 0], states)
+    state = jax.tree.map(lambda leaf: leaf[0], states)
+    program = tile.scan(step, constants, state, Noise(point, number, number), len(x), steps)
+    path = jax.tree.map(lambda leaf: np.swapaxes(leaf, 0, 1), program(constants, states, noise)[1])
     return path._replace(x=np.stack([x, *path.x]), on=np.stack([on, *path.on]))
 
 

@@ -6,10 +6,10 @@ for, with every density written out longhand: in the user's q (not divided by ep
 orthonormal bases from a QR decomposition (the samplers never build one), and with the density of a
 proposal taken from the *finite-difference Jacobian* of the map from random numbers to proposals.
 
-As in the samplers, pairs lie along the last axis.
+Pairs lie along the last axis. Moves are made by the machine code that users run.
 """
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import jax
@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from limpet import tile
-from limpet.kernels.base import Noise, Outcome, State
+from limpet.kernels.base import Outcome, State
+from limpet.noise import Noise
 
 STEP = 2e-3  # of the finite differences, in standard deviations of the noise
-FEW = 2_000  # random numbers: moves made of fewer take far longer to compile than to run
 NOT_OPTIMISED = {"xla_backend_optimization_level": 0}
 STENCIL = {-3: -1, -2: 9, -1: -45, 1: 45, 2: -9, 3: 1}  # sixth order; divide by 60
 
@@ -116,20 +116,29 @@ def each(function, target, *columns):
 
 def go(kernel, target, states, z, crosses):
     """The proposals made of z, accepted where possible: Hard or Soft moves, or Off or On."""
-    program = _go_few if np.size(z) < FEW else _go_many
-    return program(kernel, target, states, z, crosses)
+    pairs = z.shape[-1]
+    choice, coin = np.full((pairs, 1), 0.0 if crosses else 1.0), np.full((pairs, 1), -1.0)
+    noise = Noise(np.moveaxis(z, -1, 0)[:, None], choice, coin)
+    states = jax.tree.map(lambda leaf: np.moveaxis(leaf, -1, 0), states)
+    leaves, tree = jax.tree.flatten(((kernel, target), states))
+    program = _program(tree, tuple((np.shape(a), jnp.result_type(a)) for a in leaves))
+    states, info = program((kernel, target), states, noise)
+    info = jax.tree.map(lambda leaf: leaf[:, 0], info)
+    return jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, -1), (states, info))
 
 
-def _go(kernel, target, states, z, crosses):
-    width = z.shape[-1]
-    choice = jnp.where(crosses, jnp.zeros(width), jnp.ones(width))
-    noise = Noise(z, choice, jnp.full(width, -jnp.inf))
-    move = jax.vmap(type(kernel).move, in_axes=(None, None, -1, -1), out_axes=-1)
-    return move(kernel, target, noise, states)
+@lru_cache(maxsize=8)
+def _program(tree, shapes):
+    constants, states = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*s) for s in shapes])
+    state = jax.tree.map(lambda leaf: leaf.update(shape=leaf.shape[1:]), states)
+    number = jax.ShapeDtypeStruct((), float)
 
+    def move(constants, state, noise):
+        kernel, target = constants
+        return type(kernel).move(kernel, target, noise, state)
 
-_go_few = jax.jit(_go, compiler_options=NOT_OPTIMISED)
-_go_many = jax.jit(_go)
+    noise = Noise(state.x, number, number)
+    return tile.scan(move, constants, state, noise, width=len(states.x), block=1)
 
 
 def log_proposal(kernel, target, states, z, crosses, directions, basis):
@@ -245,7 +254,8 @@ def _pairs(target, states, there, forward, back, backward, longhand, known):
 
 def on_states(kernel, target, points) -> State:
     """States on S."""
-    return tile.first_states(kernel, target, points)
+    states = tile.first_states(kernel, target, points)
+    return jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, -1), states)
 
 
 def off_states(kernel, target, points, seed) -> State:
@@ -254,5 +264,5 @@ def off_states(kernel, target, points, seed) -> State:
     rng = np.random.default_rng(seed)
     for _ in range(20):
         left, _ = go(kernel, target, states, rng.normal(size=states.x.shape), True)
-        states = jax.tree.map(lambda a, b, on=states.on: jnp.where(on, a, b), left, states)
+        states = jax.tree.map(lambda a, b, on=states.on: np.where(on, a, b), left, states)
     return jax.tree.map(lambda a: a[..., ~states.on], states)

@@ -35,7 +35,7 @@ target = limpet.Target(circle, eps=0.05)
 start = [1.0, 0.0]
 """
 SMALL = ("--chains", "4", "--warmup", "100", "--seed", "3")
-LONG = ("--chains", "4", "--warmup", "0", "--draws", "30000")
+LONG = ("--chains", "4", "--warmup", "0", "--draws", "30000", "--thin", "40")
 
 
 def run(*arguments):

@@ -375,8 +375,8 @@ def describe(path, **changes):
 
 def test_another_format(path):
     sample(path, draws=20)
-    describe(path, format=2, limpet_version="9.0")
-    with pytest.raises(limpet.StoreError, match=r"format 2, written by limpet 9.0"):
+    describe(path, format=9, limpet_version="9.0")
+    with pytest.raises(limpet.StoreError, match=r"format 9, written by limpet 9.0"):
         limpet.open(path)
 
 

@@ -1,7 +1,6 @@
 """What to tell a user about a run: what went wrong, the number behind it, and what to do."""
 
 import numpy as np
-import scipy.stats
 import xarray as xr
 
 from limpet.errors import LimpetWarning, MixingWarning, warn
@@ -57,6 +56,8 @@ def _warn_of_failing_moves(tree, kernel, dimension, counts):
         share = total[Outcome.ACCEPTED] / total.sum()
         failed = (total[Outcome.FORWARD] + total[Outcome.REVERSE]) / total.sum()
         if move is Move.HARD and failed > MOSTLY:
+            import scipy.stats  # slow to import, and wanted here only
+
             # slides longer than some length fail: that length from the share, a size from it
             chi = scipy.stats.chi(dimension)
             size = tree.attrs["parameters"]["sigma_hrd"]

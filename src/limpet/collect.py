@@ -76,23 +76,41 @@ class Kept:
 
     def add(self, trace: Trace, visit, first_step: int):
         """Take in a block: which chains still wanted draws before each of its steps, new draws."""
-        visits = self.visits + np.cumsum(visit, axis=0)
-        kept = visits <= self.room.limit * self.thin
-        step, chain = np.nonzero(visit & kept & (visits % self.thin == 0))
-        draw = visits[step, chain] // self.thin - 1
-        x = trace.x[step, :, chain]
-        for k in np.unique(draw // self.room.length):
+        (chains, steps), n = visit.shape, trace.x.shape[-1]
+        before, count = self.visits, np.count_nonzero(visit, axis=1)
+        ends = np.cumsum(count)
+        at = np.flatnonzero(visit)  # chain after chain
+        chain = np.repeat(np.arange(chains), count)
+        nth = np.arange(1, len(at) + 1) + np.repeat(before - (ends - count), count)
+        self.visits = before + count
+        self.last[count > 0] = first_step + 1 + at[ends[count > 0] - 1] % steps
+
+        if self.thin > 1 or self.visits.max() > self.room.limit:
+            kept = (nth <= self.room.limit * self.thin) & (nth % self.thin == 0)
+            at, chain, nth = at[kept], chain[kept], nth[kept] // self.thin
+        new = Chunk(
+            np.reshape(trace.x, (-1, n))[at],
+            np.reshape(trace.lp, -1)[at],
+            first_step + at - chain * steps,
+        )
+        self._put(chain, nth - 1, new)
+
+        wanted = np.True_
+        if (self.visits >= self.wanted).any():
+            wanted = before[:, None] + np.cumsum(visit, axis=1) - visit < self.wanted
+        return wanted, (chain, nth - 1, new.x)
+
+    def _put(self, chain, draw, new: Chunk):
+        """Write draws to where they belong."""
+        length = self.room.length
+        first, last = (draw.min() // length, draw.max() // length) if len(draw) else (0, -1)
+        for k in range(first, last + 1):
             if k not in self.chunks:
                 self.chunks[k] = self.room.chunk(self.group, self.first_chain, len(self.visits), k)
-            here = draw // self.room.length == k
-            at = chain[here], draw[here] - k * self.room.length
-            self.chunks[k].x[at] = x[here]
-            self.chunks[k].lp[at] = trace.lp[step, chain][here]
-            self.chunks[k].step[at] = first_step + step[here]
-        self.visits = visits[-1]
-        last = first_step + len(visit) - np.argmax(visit[::-1], axis=0)
-        self.last = np.where(visit.any(axis=0), last, self.last)
-        return visits - visit < self.wanted, (chain, draw, x)
+            here = slice(None) if first == last else draw // length == k
+            row = chain[here] * length + draw[here] - k * length
+            for part, added in zip(self.chunks[k], new, strict=True):
+                part.reshape(-1, *part.shape[2:])[row] = added[here]
 
 
 class Collector:
@@ -129,12 +147,13 @@ class Collector:
     def add(self, trace: Trace, first_step: int):
         """Take in a block; the new draws from pi_eps, as arrays (chain, draw, x)."""
         chains = self.counts.shape[1]
-        trace = jax.tree.map(lambda part: part[..., :chains], trace)
+        trace = jax.tree.map(lambda part: part[:chains], trace)
         wanted, new = self.kept["posterior"].add(trace, trace.draw, first_step)
         if "surface" in self.kept:
-            wanted |= self.kept["surface"].add(trace, trace.on, first_step)[0]
+            wanted = wanted | self.kept["surface"].add(trace, trace.on, first_step)[0]
 
-        cell = trace.code + self.counts[0, 0].size * (np.arange(chains) + chains * ~wanted)
+        book = np.arange(chains)[:, None] + np.where(wanted, 0, chains)
+        cell = trace.code + self.counts[0, 0].size * book
         counted = np.bincount(cell.ravel(), minlength=self.counts.size)
         likely = np.bincount(cell.ravel(), trace.acceptance.ravel(), minlength=self.counts.size)
         self.counts += counted.reshape(self.counts.shape)

@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import numpy as np
-import scipy.fft
 
 from limpet.errors import InputError, LimpetWarning, real_array, warn
 
@@ -65,6 +64,8 @@ def windowed_time(f: np.ndarray) -> Autocorrelation:
         return Autocorrelation(float(draws), False, np.empty(0), None)
     f = f / np.abs(f).max()  # squares of very large numbers would overflow
     f = f - f.mean()
+    import scipy.fft  # slow to import, and wanted here only
+
     length = scipy.fft.next_fast_len(2 * draws, real=True)
     spectrum = np.asarray(scipy.fft.rfft(f, n=length, axis=1))
     power = np.mean(np.abs(spectrum) ** 2, axis=0)

@@ -5,6 +5,8 @@ is one vector operation, where a library call per tiny matrix would cost more th
 Beyond that they go to LAPACK.
 """
 
+import math
+
 import jax.numpy as jnp
 import jax.scipy.linalg as lapack
 from jaxtyping import Array, Float
@@ -82,7 +84,10 @@ def tangent(normals: Normals, L: Square, v: Vector) -> Vector:
 
 def half_log_det(L: Square):
     """Half the log determinant of K = L L^T."""
-    return jnp.sum(jnp.log(jnp.diagonal(L)))
+    m = len(L)
+    if m > UNROLLED:
+        return jnp.sum(jnp.log(jnp.diagonal(L)))
+    return _log_of_product([L[i, i] for i in range(m)])
 
 
 def solve(A: Square, b: Values) -> Values:
@@ -90,6 +95,9 @@ def solve(A: Square, b: Values) -> Values:
     m = len(b)
     if m > UNROLLED:
         return jnp.linalg.solve(A, b)
+    if m == 2:
+        (p, q), (r, s) = A
+        return jnp.stack([s * b[0] - q * b[1], p * b[1] - r * b[0]]) / (p * s - q * r)
     rows = _eliminated([[A[i, j] for j in range(m)] + [b[i]] for i in range(m)])
     a = [jnp.zeros(())] * m
     for i in reversed(range(m)):
@@ -103,7 +111,7 @@ def log_abs_det(A: Square):
     if m > UNROLLED:
         return jnp.linalg.slogdet(A)[1]
     rows = _eliminated([[A[i, j] for j in range(m)] for i in range(m)])
-    return sum(jnp.log(jnp.abs(rows[i][i])) for i in range(m))
+    return _log_of_product([jnp.abs(rows[i][i]) for i in range(m)])
 
 
 def _eliminated(rows):
@@ -119,6 +127,12 @@ def _eliminated(rows):
             share = rows[i][k] / rows[k][k]
             rows[i] = [below - share * above for above, below in zip(rows[k], rows[i], strict=True)]
     return rows
+
+
+def _log_of_product(numbers):
+    # two at a time: half as many logarithms, and the product of two has room in a double
+    pairs = [numbers[i : i + 2] for i in range(0, len(numbers), 2)]
+    return sum(jnp.log(math.prod(pair)) for pair in pairs)
 
 
 def _matrix(rows):

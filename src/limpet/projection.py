@@ -6,8 +6,21 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from limpet.linalg import Normals, Values, Vector, along, inner, solve
+from limpet.linalg import (
+    UNROLLED,
+    Normals,
+    Values,
+    Vector,
+    along,
+    factor,
+    inner,
+    solve,
+    solve_lower,
+    solve_upper,
+)
 from limpet.target import Target
+
+ENOUGH = 0.25  # what an update with an approximate matrix has to bring |q| down to
 
 
 class Landing(NamedTuple):
@@ -32,7 +45,7 @@ def _landing(x, values, normals, on):
 
 
 def _sound(values, normals):
-    return jnp.all(jnp.isfinite(values)) & jnp.all(jnp.isfinite(normals))
+    return jnp.isfinite(jnp.sum(values) + jnp.sum(normals))  # a sum is if its terms are
 
 
 def project(
@@ -48,6 +61,8 @@ def project(
     Reverse checks rely on this being a function of its arguments alone. A chain that is not
     `active` makes no updates, so that it does not keep the others of its batch waiting.
     """
+    if len(tolerance) > UNROLLED:
+        start = _approach(target, start, normals, tolerance, active)
 
     def going(carry):
         updates, _, values, gradients = carry
@@ -62,3 +77,28 @@ def project(
     first = (0, start, *target.values_and_normals(start))
     _, x, values, gradients = jax.lax.while_loop(going, update, first)
     return _landing(x, values, gradients, on=jnp.all(jnp.abs(values) <= tolerance))
+
+
+def _approach(target, x, normals, tolerance, active):
+    """As near to the surface as updates with the Gram matrix K of the normals lead.
+
+    K stands in for Newton's matrix, G(x)^T `normals`. It is factored once, so that an update costs
+    q and O(nm), where Newton's costs the gradients and O(nm^2). Each has to bring |q| down enough:
+    the first that does not is not made, and Newton goes on from there.
+    """
+    L = factor(normals)
+
+    def misses(values):
+        return jnp.max(jnp.abs(values) / tolerance)
+
+    def update(carry):
+        x, values, _ = carry
+        new = x - along(normals, solve_upper(L, solve_lower(L, values)))
+        new_values = target.values(new)
+        nearer = misses(new_values) <= ENOUGH * misses(values)
+        x, values = jnp.where(nearer, new, x), jnp.where(nearer, new_values, values)
+        return x, values, nearer & (misses(values) > 1)
+
+    values = target.values(x)
+    first = (x, values, active & (misses(values) > 1))
+    return jax.lax.while_loop(lambda carry: carry[2], update, first)[0]

@@ -6,14 +6,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.optimize
 from jaxtyping import Array, Bool, Float
 
 from limpet import errors
 from limpet.errors import InputError, StartError
 from limpet.layout import read_points
-from limpet.linalg import Normals, Values, Vector
-from limpet.target import Target, check_target
+from limpet.linalg import Normals, Values, Vector, solve
+from limpet.target import RUN_ONCE, Target, check_target
 
 ATTEMPTS = 6  # restarts of a chain's search, each perturbed half as much as the last
 ITERATIONS = 200
@@ -151,7 +150,7 @@ def _in_batches(function, target, key, *rows):
     return jax.tree.map(lambda *arrays: np.concatenate(arrays)[:total], *parts)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jax.jit, static_argnums=0, compiler_options=RUN_ONCE)
 def _batch(function, target, key, *rows):
     return jax.vmap(lambda *row: function(target, key, *row))(*rows)
 
@@ -176,7 +175,7 @@ def _search(target: Target, key, guess: Vector, size: Float[Array, ""], chain) -
         K = normals.T @ normals
         # Marquardt's scaling: the step is the same whatever units the constraints are in
         damped = K + damping * jnp.diag(jnp.diagonal(K))
-        y = x - normals @ jnp.linalg.solve(damped, values)
+        y = x - normals @ solve(damped, values)
         new_values, new_normals = target.values_and_normals(y)
         better = jnp.sum(new_values**2) < jnp.sum(values**2)
         x = jnp.where(better, y, x)
@@ -216,6 +215,8 @@ def check_resolution(target, points):
 def _explained(target, closest, failed, count):
     x = closest.x
     if not closest.reached:
+        import scipy.optimize  # slow to import, and wanted here only
+
         # the searches stop short where constraints contradict each other; this one goes all the way
         weights = target.smallest_eps()
         squares = jax.jit(jax.value_and_grad(lambda x: jnp.sum((target.values(x) * weights) ** 2)))

@@ -20,10 +20,8 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-import zarr
 from xarray.backends import BackendArray
 from xarray.core import indexing
-from zarr.codecs import Crc32cCodec
 
 from limpet import results
 from limpet.collect import Chunk
@@ -35,7 +33,7 @@ try:
 except ImportError:  # Windows has no such locks
     fcntl = None
 
-FORMAT = 1
+FORMAT = 2
 CHUNK_BYTES = 2**22
 SHORTEST, LONGEST = 16, 4096  # draws of a chunk
 STATS = {"lp": np.float64, "step": np.int64}
@@ -48,6 +46,8 @@ class Store:
     limit = np.iinfo(np.int64).max  # chains ahead of the others keep what they drew
 
     def __init__(self, path: Path):
+        import zarr  # slow to import, and wanted here only
+
         self.path = path
         self.about = read_about(path)
         self.length = self.about["chunk"]
@@ -71,6 +71,9 @@ class Store:
         width, chains = about["width"], about["chains"]
         fitting = CHUNK_BYTES // (8 * width * (layout.size + len(STATS)))
         length = int(np.clip(fitting, SHORTEST, LONGEST))
+        import zarr
+        from zarr.codecs import Crc32cCodec
+
         fields = [[name, array.dtype.str, array.shape] for name, array in snapshot.items()]
         about = about | {"format": FORMAT, "chunk": length, "snapshot": fields}
         axes = dict(zip(layout.names, zip(layout.shapes, layout.axes, strict=True), strict=True))
@@ -238,6 +241,8 @@ def open(store) -> xr.DataTree:
     >>> limpet.open(store).posterior["x"].shape
     (4, 200, 2)
     """
+    import zarr
+
     path = as_path(store)
     about = read_about(path)
     layout = Layout.from_json(about["layout"])
@@ -268,6 +273,8 @@ def as_path(store) -> Path:
 
 def read_about(path: Path) -> dict:
     """What a store says of its run; refused if it is not a store that this limpet can read."""
+    import zarr
+
     if not path.exists():
         raise StoreError(f"There is no store {str(path)!r}: check the path.")
     try:

@@ -24,7 +24,8 @@ from limpet.linalg import UNROLLED, Normals, Values, Vector
 
 SHORT_FLOATS = (jnp.float32, jnp.float16, jnp.bfloat16)
 ADDRESS = r"0x[0-9a-f]+"  # where an object is in memory, which says nothing to other processes
-SMALLEST_EPS, LARGEST_EPS = 1e-100, 1e100  # beyond these q / eps has no room in a double
+RUN_ONCE = {"xla_backend_optimization_level": 0}  # for programs that are slow to compile only
+SMALLEST_EPS, LARGEST_EPS = 1e-60, 1e60  # beyond these determinants have no room in a double
 
 
 class Target:
@@ -84,11 +85,9 @@ class Target:
 
     def values_and_normals(self, x: Vector) -> tuple[Values, Normals]:
         """q(x) / eps and its gradients, one a column."""
-        values, pull_back = jax.vjp(self.values, x)
-        m = len(values)
-        if m > UNROLLED:
-            return values, jax.vmap(pull_back, out_axes=-1)(jnp.eye(m))[0]
-        return values, jnp.stack([pull_back(row)[0] for row in np.eye(m)], axis=-1)
+        # a frozen function is traced once, wherever it is used
+        frozen = isinstance(self.q, _Frozen)
+        return (_traced_once if frozen else _values_and_normals)(self, x)
 
     def log_density_at(self, x: Vector) -> Float[Array, ""]:
         """l(x)."""
@@ -121,10 +120,8 @@ class Target:
     def fingerprint(self, x: Vector) -> dict[str, str | None]:
         """Digests of what the functions compute, the same in every process."""
         functions = {"q": self.q, "log_density": self.log_density, "inside": self.inside}
-        return {
-            name: None if function is None else _fingerprint(_traced(name, function, x)[0], ADDRESS)
-            for name, function in functions.items()
-        }
+        programs = {name: f and _traced(name, f, x)[0] for name, f in functions.items()}
+        return {name: p and fingerprint_of(p, ADDRESS) for name, p in programs.items()}
 
     def checked(self, x: Vector) -> "Target":
         """The same target, its functions frozen as they are now; refused if they cannot be used.
@@ -154,7 +151,7 @@ class Target:
                         PrecisionWarning,
                     )
                 _check_indices(name, function, x)
-                function = _Frozen(_fingerprint(jaxpr), function)
+                function = _Frozen(fingerprint_of(jaxpr), function)
             frozen.append(function)
         return _rebuilt(tuple(frozen), (self.eps,))
 
@@ -187,6 +184,16 @@ def _rebuilt(functions, numbers):
     (target.eps,) = numbers
     return target
 
+
+def _values_and_normals(target, x):
+    values, pull_back = jax.vjp(target.values, x)
+    m = len(values)
+    if m > UNROLLED:
+        return values, jax.vmap(pull_back, out_axes=-1)(jnp.eye(m))[0]
+    return values, jnp.stack([pull_back(row)[0] for row in np.eye(m)], axis=-1)
+
+
+_traced_once = jax.jit(_values_and_normals)
 
 # eps is data, the functions are part of the program: another eps needs no new compilation.
 jax.tree_util.register_pytree_node(
@@ -357,7 +364,7 @@ def _parts(jaxpr):
                     yield from _parts(part)
 
 
-def _fingerprint(jaxpr, ignored=None):
+def fingerprint_of(jaxpr, ignored=None):
     """A digest of what a program computes: its operations and all of its constants."""
     text = str(jaxpr) if ignored is None else re.sub(ignored, "", str(jaxpr))
     digest = hashlib.sha256(text.encode())

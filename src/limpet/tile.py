@@ -1,13 +1,11 @@
 """A tile: a batch of chains in one compiled program, with a random stream of its own.
 
-Chains lie along the *last* axis of every array, so that each scalar of the one-chain step becomes
-one contiguous vector operation. The program makes a fixed number of steps, with their random
-numbers drawn all at once before the first: inside the step, XLA would compute them anew wherever
-they are used.
+The step of one chain is compiled to machine code by `limpet.native`; what that cannot do, or is too
+large for it, goes to XLA. Chains come first in every array, then steps.
 
-Every step of a run is made by that one program, and the random numbers of step t depend on the
-seed, the tile and t alone. So draws are bit-equal however a run is cut into blocks, and whatever
-other tiles there are. Step sizes go in by step and chain: warm-up tries many at once.
+Each chain has its own random numbers (`limpet.noise`). So draws are bit-equal however a run is cut
+up, and whatever other chains there are. Step sizes go in by step and chain: warm-up tries many at
+once.
 """
 
 import functools
@@ -18,79 +16,115 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, UInt8
 
-from limpet.kernels.base import Kernel, Outcome, State, noise_of, uniforms
-from limpet.target import Target
+from limpet import native
+from limpet.kernels.base import Kernel, Outcome, State
+from limpet.noise import Generator, draw
+from limpet.target import RUN_ONCE, Target
 
 WIDTH = 128  # most chains in a tile
-FEW = 32  # fewer chains than this are not worth filling a tile up for
-LONGEST_BLOCK = 64  # steps of the compiled program, for a point of few numbers
+LARGE = 256  # numbers of a chain's state
+LONGEST_BLOCK = 64  # steps of a block, for a point of few numbers
 
 
 class Trace(NamedTuple):
-    """What the chains of a tile did in a block of steps."""
+    """What the chains of a tile did, step by step."""
 
-    x: Float[Array, "steps n width"]
-    lp: Float[Array, "steps width"]
-    draw: Bool[Array, "steps width"]
-    on: Bool[Array, "steps width"]
-    code: UInt8[Array, "steps width"]  # move and outcome in one number
-    acceptance: Float[Array, "steps width"]
+    x: Float[Array, "width steps n"]
+    lp: Float[Array, "width steps"]
+    draw: Bool[Array, "width steps"]
+    on: Bool[Array, "width steps"]
+    code: UInt8[Array, "width steps"]  # move and outcome in one number
+    acceptance: Float[Array, "width steps"]
 
 
 def width_for(chains: int) -> int:
-    """Chains of a tile. Programs of different widths may round differently, so it is fixed."""
-    return chains if chains < FEW else WIDTH
+    """Chains of a tile."""
+    return min(chains, WIDTH)
 
 
 def block_for(n: int) -> int:
-    """Steps of the compiled program: few enough that a block of large points takes no minute."""
+    """Steps of a block: few enough that a block of large points takes no minute."""
     return max(4, LONGEST_BLOCK >> max(0, (n - 1).bit_length() - 5))
 
 
 def blocks_at_once(width: int, block: int) -> int:
     """Blocks between two looks: enough to make looking cheap, few enough to stay responsive."""
-    return max(1, 2**14 // (width * LONGEST_BLOCK)) if block == LONGEST_BLOCK else 1
+    return max(1, 2**16 // (width * LONGEST_BLOCK)) if block == LONGEST_BLOCK else 1
 
 
-@jax.jit
+@functools.partial(jax.jit, compiler_options=RUN_ONCE)
 def first_states(kernel: Kernel, target: Target, starts) -> State:
-    """The chains' first states, chains last."""
-    return jax.vmap(lambda x: kernel.start(target, x), out_axes=-1)(starts)
+    """The chains' first states."""
+    return jax.vmap(lambda x: kernel.start(target, x))(starts)
 
 
-def run_block(kernel: Kernel, target: Target, states: State, key, first_step, scales: dict):
-    """Advance every chain of a tile by a step for each row of `scales`: new states, and the trace.
+def step(constants, carry, scales: dict):
+    """One step of one chain: its new state and generator, and its line of the trace."""
+    (kernel, target), (state, generator) = constants, carry
+    generator, noise = draw(generator, len(state.x))
+    state, info = kernel.with_numbers(scales).move(target, noise, state)
+    lp = state.log_density - jnp.sum(state.values**2) / 2
+    code = (len(Outcome) * info.move + info.outcome).astype(jnp.uint8)
+    carry = state, generator
+    return carry, Trace(state.x, lp, kernel.is_draw(state), state.on, code, info.acceptance)
 
-    `scales` holds the step sizes that warm-up may turn, as arrays (steps, width).
+
+def compiled(kernel: Kernel, target: Target, carry: tuple[State, Generator], scales: dict):
+    """`step` for all chains of a tile, scanned over any number of blocks.
+
+    The program takes (kernel, target), the chains' states and generators, and the step sizes; it
+    returns new states and generators and the trace, written over an old one if given. It is
+    compiled once for all arguments like these.
     """
-    n, width = states.x.shape
-
-    def move(scales, noise, state):
-        return kernel.with_numbers(scales).move(target, noise, state)
-
-    def step(states, inputs):
-        scales, noise = inputs
-        states, info = jax.vmap(move, in_axes=-1, out_axes=-1)(scales, noise, states)
-        lp = states.log_density - jnp.sum(states.values**2, axis=0) / 2
-        code = (len(Outcome) * info.move + info.outcome).astype(jnp.uint8)
-        return states, Trace(states.x, lp, kernel.is_draw(states), states.on, code, info.acceptance)
-
-    def noise(t):
-        # chain by chain, so that a chain's numbers do not depend on how many others there are
-        return noise_of(uniforms(jax.random.fold_in(key, t), (width, n + 2)).T)
-
-    steps = len(next(iter(scales.values())))
-    noises = jax.vmap(noise)(first_step + jnp.arange(steps))
-    return jax.lax.scan(step, states, (scales, noises))
+    leaves, tree = jax.tree.flatten(((kernel, target), carry))
+    shapes = tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
+    return _compiled(tree, shapes, tuple(scales))
 
 
-def compiled(*arguments):
-    """`run_block` for arguments like these, compiled once for each program."""
-    leaves, tree = jax.tree.flatten(arguments)
-    return _compiled(tree, tuple((np.shape(a), jnp.result_type(a)) for a in leaves))
+@functools.lru_cache(maxsize=64)
+def _compiled(tree, shapes, names):
+    constants, carries = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*s) for s in shapes])
+    width, n = carries[0].x.shape
+    carry = jax.tree.map(lambda leaf: leaf.update(shape=leaf.shape[1:]), carries)
+    scales = dict.fromkeys(names, jax.ShapeDtypeStruct((), jnp.float64))
+    return scan(step, constants, carry, scales, width, block_for(n))
 
 
-@functools.lru_cache(maxsize=32)
-def _compiled(tree, shapes):
-    arguments = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*shape) for shape in shapes])
-    return jax.jit(run_block).lower(*arguments).compile()
+def scan(function, constants, carry, inputs, width: int, block: int):
+    """`native.scan` where that can be, else the same by XLA, for one width and whole blocks.
+
+    `carry` and `inputs` are examples, or shapes, for one chain and one step.
+    """
+    try:
+        return native.scan(function, constants, carry, inputs)
+    except native.UnsupportedError:
+        return _scan_by_xla(function, constants, carry, inputs, width, block)
+
+
+def _scan_by_xla(function, constants, carry, inputs, width, block):
+    # chain after chain if its matrices are work enough: none waits for another's Newton updates,
+    # branches not taken cost nothing, and the matrices stay in the cache
+    large = sum(leaf.size for leaf in jax.tree.leaves(carry)) > LARGE
+
+    def scan(constants, carries, inputs):
+        step = functools.partial(function, constants)
+        one = functools.partial(jax.lax.scan, step)
+        if large:
+            return jax.lax.map(lambda chain: one(*chain), (carries, inputs))
+        return jax.vmap(one)(carries, inputs)
+
+    def shape(leaf, *more):
+        return jax.ShapeDtypeStruct((width, *more, *leaf.shape), leaf.dtype)
+
+    shapes = jax.tree.map(shape, carry), jax.tree.map(lambda leaf: shape(leaf, block), inputs)
+    program = jax.jit(scan).lower(constants, *shapes).compile()
+
+    def run(constants, carries, inputs, over=None):
+        made = []
+        for first in range(0, jax.tree.leaves(inputs)[0].shape[1], block):
+            rows = jax.tree.map(lambda a, k=first: a[:, k : k + block], inputs)
+            carries, outputs = program(constants, carries, rows)
+            made.append(outputs)
+        return carries, jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *made)
+
+    return run

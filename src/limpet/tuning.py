@@ -37,19 +37,16 @@ class Tuner:
         # of each knob and cell: proposals, and what they were worth in all
         self.record = np.zeros((len(self.knobs), 2, cells))
         self.centres = np.zeros(len(self.knobs))  # decades from the sizes given
-        self._frozen = None
 
     def learning(self, step: int) -> bool:
         """Whether sizes are still being tried at this step."""
         return step < self.rounds * ROUND
 
     def scales(self, first_step: int, steps: int) -> dict:
-        """The sizes of the tile's next steps, by name: arrays (steps, width)."""
+        """The sizes of the tile's next steps, by name: arrays (width, steps)."""
         if not self.learning(first_step):
-            if self._frozen is None:
-                everywhere = np.ones((steps, self.width))
-                self._frozen = {name: size * everywhere for name, size in self.found().items()}
-            return self._frozen
+            shape = self.width, steps
+            return {name: np.broadcast_to(size, shape) for name, size in self.found().items()}
         offsets = self._offsets(first_step, steps)
         return {
             name: self.given[name] * 10.0**offset
@@ -58,12 +55,11 @@ class Tuner:
         }
 
     def _offsets(self, first_step: int, steps: int) -> np.ndarray:
-        """The decades by which each knob is turned, for each step and chain."""
+        """The decades by which each knob is turned, for each chain and step."""
         step = first_step + np.arange(steps)
-        trial = step[:, None] * self.width + np.arange(self.width)
-        now = step // ROUND
-        half = self._half_range(now)[:, None]
-        turned = np.empty((len(self.knobs), steps, self.width))
+        trial = step * self.width + np.arange(self.width)[:, None]
+        half = self._half_range(step // ROUND)
+        turned = np.empty((len(self.knobs), self.width, steps))
         for k, knob in enumerate(self.knobs):
             spread = 2 * ((0.5 + GOLDEN[k] * trial) % 1) - (1 if knob.may_grow else 2)
             turned[k] = self.centres[k] + half * spread
@@ -85,9 +81,9 @@ class Tuner:
         """Take in what a block of steps, the first from `before`, was worth; maybe narrow."""
         if not self.learning(first_step):
             return
-        steps = len(trace.code)
-        x = np.concatenate([before[None], trace.x])
-        distance = np.sum(np.diff(x, axis=0) ** 2, axis=1)
+        steps = trace.code.shape[1]
+        x = np.concatenate([before[:, None], trace.x], axis=1)
+        distance = np.sum(np.diff(x, axis=1) ** 2, axis=-1)
         move = trace.code // len(Outcome)
         offsets = self._offsets(first_step, steps)
         for k, knob in enumerate(self.knobs):

@@ -1,15 +1,16 @@
 """One tile's way through a run: warm-up, then draws, a few blocks at a time."""
 
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from limpet import tile
+from limpet import noise, tile
 from limpet.collect import Collector, Room
-from limpet.kernels.base import Kernel
+from limpet.kernels.base import Kernel, State
+from limpet.noise import Generator
 from limpet.target import Target
 from limpet.tuning import Tuner
 from limpet.watch import Watch
@@ -40,26 +41,24 @@ class Voyage:
         self.kernel, self.target, self.plan, self.index = kernel, target, plan, tile_index
         self.first_chain = tile_index * width
         self.chains = min(width, plan.chains - self.first_chain)
-        self.key = jax.random.fold_in(jax.random.key(plan.seed), tile_index)
         mine = starts[self.first_chain : self.first_chain + width]
         self.states = tile.first_states(kernel, target, mine)
+        self.generators = noise.generators(plan.seed, tile_index, width)
         self.tuner = Tuner(kernel, kernel.parameters(target), width, plan.warmup)
         self.collector = Collector(room, self.first_chain, self.chains, plan)
         self.watch = Watch(self.chains, starts[0], plan.draws)
         self.block = tile.block_for(n)
         self.patience = min(PATIENCE / kernel.share_kept(), LONGEST)  # steps without a draw
-        self.step = 0
+        self.step, self.trace = 0, None
         self.seconds = self.compile_seconds = 0.0
 
     def embark(self, began: float):
         """Compile, or find what was compiled before; `began` is when that began."""
-        self.program: Any = tile.compiled(*self._arguments())
+        scales = self.tuner.scales(self.step, self.block)
+        carry = self.states, self.generators
+        self.program = tile.compiled(self.kernel, self.target, carry, scales)
         self.since = time.perf_counter()
         self.compile_seconds += self.since - began
-
-    def _arguments(self):
-        scales = self.tuner.scales(self.step, self.block)
-        return self.kernel, self.target, self.states, self.key, np.int64(self.step), scales
 
     @property
     def drawing(self) -> bool:
@@ -79,16 +78,16 @@ class Voyage:
     def advance(self):
         """A few blocks; one alone while there is something to learn from it."""
         blocks = 1 if self.tuner.learning(self.step) else self._blocks
-        before, traces, first = self.states.x, [], self.step
-        for _ in range(blocks):
-            self.states, trace = self.program(*self._arguments())
-            traces.append(trace)
-            self.step += self.block
-        trace = jax.tree.map(lambda *parts: np.concatenate(parts), *traces)
+        before, first = self.states.x, self.step
+        self.step += blocks * self.block
+        scales = self.tuner.scales(first, blocks * self.block)
+        constants, carry = (self.kernel, self.target), (self.states, self.generators)
+        (self.states, self.generators), trace = self.program(constants, carry, scales, self.trace)
+        self.trace = trace
         self.tuner.learn(trace, np.asarray(before), first)
         skip = max(0, self.plan.warmup - first)
         if self.step > self.plan.warmup:
-            kept = jax.tree.map(lambda part: part[skip:], trace)
+            kept = jax.tree.map(lambda part: part[:, skip:], trace)
             self.watch.add(*self.collector.add(kept, first + skip - self.plan.warmup))
         now = time.perf_counter()
         drawing = max(0, self.step - first - skip) / (self.step - first)
@@ -99,7 +98,7 @@ class Voyage:
         """As many as make looking cheap, but not many more than are still needed."""
         missing = self.collector.missing / self.kernel.share_kept()
         steps = max(0, self.plan.warmup - self.step) + missing
-        most = tile.blocks_at_once(self.states.x.shape[1], self.block)
+        most = tile.blocks_at_once(len(self.states.x), self.block)
         return int(np.clip(np.ceil(steps / self.block), 1, most))
 
     def snapshot(self) -> dict[str, np.ndarray]:
@@ -112,7 +111,8 @@ class Voyage:
             "centres": self.tuner.centres,
             "record": self.tuner.record,
         }
-        states = {f"state_{name}": array for name, array in self.states._asdict().items()}
+        states = {f"state_{name}": a for name, a in self.states._asdict().items()}
+        states |= {f"generator_{name}": a for name, a in self.generators._asdict().items()}
         every = numbers | states | self.collector.snapshot()
         return {name: np.array(array) for name, array in every.items()}
 
@@ -122,8 +122,10 @@ class Voyage:
         self.seconds = float(snapshot["seconds"])
         self.compile_seconds = float(snapshot["compile_seconds"])
         self.tuner.centres, self.tuner.record = snapshot["centres"], snapshot["record"]
-        names = self.states._fields
-        self.states = self.states._replace(
-            **{name: jnp.asarray(snapshot[f"state_{name}"]) for name in names}
-        )
+        self.states = State(*_named(snapshot, "state", State))
+        self.generators = Generator(*_named(snapshot, "generator", Generator))
         self.collector.restore(snapshot)
+
+
+def _named(snapshot, stem, kind):
+    return (jnp.asarray(snapshot[f"{stem}_{name}"]) for name in kind._fields)

@@ -1,6 +1,6 @@
 """The samplers, one file each."""
 
-from limpet.kernels.base import Info, Kernel, Move, Noise, Outcome, State
+from limpet.kernels.base import Info, Kernel, Move, Outcome, State
 from limpet.kernels.random_walk import RandomWalk
 from limpet.kernels.sas import SAS
 from limpet.kernels.surface import SurfaceSampler
@@ -10,7 +10,6 @@ __all__ = [
     "Info",
     "Kernel",
     "Move",
-    "Noise",
     "Outcome",
     "RandomWalk",
     "State",

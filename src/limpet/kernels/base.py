@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from limpet.layout import Layout, as_point
 from limpet.linalg import Normals, Square, Values, Vector, factor, half_log_det
+from limpet.noise import Noise
 from limpet.projection import Landing, project
 from limpet.target import Target, check_target
 
@@ -38,14 +39,6 @@ class Outcome(enum.IntEnum):
     WALL = 3  # outside the walls
     METROPOLIS = 4  # the coin said no
     NOT_FINITE = 5  # q, its gradient or the log density was NaN or infinite
-
-
-class Noise(NamedTuple):
-    """The random numbers of one step of one chain."""
-
-    z: Vector  # n standard normals
-    choice: Float[Array, ""]  # uniform on (0, 1): which move
-    log_u: Float[Array, ""]  # log of a uniform: accepted or not
 
 
 class State(NamedTuple):
@@ -188,21 +181,9 @@ class Kernel(abc.ABC):
 
 def draw_noise(key: PRNGKeyArray, n: int) -> Noise:
     """The random numbers of one step of one chain."""
-    return noise_of(uniforms(key, (n + 2,)))
-
-
-def uniforms(key: PRNGKeyArray, shape) -> Array:
-    """Uniform on (-1, 1)."""
-    return jax.random.uniform(key, shape, minval=np.nextafter(-1.0, 0.0), maxval=1.0)
-
-
-def noise_of(u: Float[Array, "n+2 ..."]) -> Noise:
-    """The noise made of n + 2 uniforms on (-1, 1)."""
-    return Noise(
-        z=np.sqrt(2) * jax.lax.erf_inv(u[:-2]),
-        choice=(1 + u[-2]) / 2,
-        log_u=jnp.log((1 + u[-1]) / 2),
-    )
+    for_z, for_rest = jax.random.split(key)
+    choice, coin = jax.random.uniform(for_rest, (2,))
+    return Noise(jax.random.normal(for_z, (n,)), choice, coin)
 
 
 def project_from(kernel, target, x, normals, start, *, reach, active) -> Landing:
@@ -239,11 +220,12 @@ def judge(noise, log_ratio, *, known, inside, finite, landed, returned):
         (jnp.isnan(log_ratio) | (log_ratio == jnp.inf), Outcome.NOT_FINITE),
     ]
     possible = ~jnp.any(jnp.stack([failed for failed, _ in causes]), axis=0)
-    causes.append((~(noise.log_u < log_ratio), Outcome.METROPOLIS))
+    acceptance = jnp.where(possible, jnp.exp(jnp.minimum(0.0, log_ratio)), 0.0)
+    causes.append((~(noise.coin < acceptance), Outcome.METROPOLIS))
     outcome = jnp.select(
         [failed for failed, _ in causes], [cause for _, cause in causes], Outcome.ACCEPTED
     )
-    return outcome, jnp.where(possible, jnp.exp(jnp.minimum(0.0, log_ratio)), 0.0)
+    return outcome, acceptance
 
 
 def on_surface(target: Target, x: Vector, step_size) -> State:

@@ -2,7 +2,8 @@
 
 The chain has law pi_eps + pi_s: off the surface S it follows pi_eps, on it pi_s. On S it slides
 (Hard) or lets go (Off); off S it wanders (Soft) or lands (On). Hard, Off and On are each two Newton
-projections of one form, so one pipeline without branches serves a whole batch of chains:
+projections of one form, so one pipeline serves a whole batch of chains; its two branches spare a
+chain that goes alone what its move does not need:
 
     move   first projection                        second projection
     Hard   from x + slide, along G(x), to y        from y + back, along G(y): must return to x
@@ -14,6 +15,7 @@ import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
+from jax.lax import cond
 
 from limpet import errors
 from limpet.kernels.base import (
@@ -181,12 +183,16 @@ class SAS(Kernel):
             on=hard | on,
             values=end.values,
             normals=end.normals,
-            factor=jnp.where(on, factor(second.normals), L),
+            factor=cond(on, lambda: factor(second.normals), lambda: L),
             log_density=target.log_density_at(end.x),
             reach=reach,
         )
         on_s, off_s = chosen(off, state, proposal), chosen(off, proposal, state)
-        E = off_log_ratio(sigma, on_s, off_s, first.normals, L, second_slide)
+        E = cond(
+            off | on,
+            lambda: off_log_ratio(sigma, on_s, off_s, first.normals, L, second_slide),
+            lambda: jnp.nan,
+        )
         log_ratio = jnp.select(
             [hard, off, on],
             [hard_log_ratio(state, proposal, slide, second_slide, sigma.hrd), E, -E],

@@ -1,0 +1,180 @@
+"""Machine code against JAX's own evaluation of the same functions."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+import limpet
+from limpet import cache, native, noise, tile
+from limpet.native import functions
+from limpet.paper import ellipsoid_sphere, two_spheres
+
+RNG = np.random.default_rng(0)
+SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-90, -1e-90, 1e90, -1e90, np.inf, -np.inf, np.nan]
+POINTS = np.concatenate([RNG.normal(size=(40, 3)), RNG.choice(SPECIAL, size=(160, 3))])
+
+
+def natively(function, points):
+    """A function of one point at every point, by machine code."""
+    one = jax.ShapeDtypeStruct(points.shape[1:], points.dtype)
+    program = native.scan(lambda _, carry, x: (carry, function(x)), (), jnp.zeros(()), one)
+    outputs = program((), np.zeros(len(points)), points[:, None])[1]
+    return jax.tree.map(lambda leaf: leaf[:, 0], outputs)
+
+
+def turn(x, k):
+    """A loop that ends at different times for different points."""
+    return jax.lax.while_loop(
+        lambda c: (c[0] < k) & (jnp.abs(c[1]) < 3), lambda c: (c[0] + 1, c[1] * 1.5 + 0.1), (0, x)
+    )
+
+
+OPERATIONS = {
+    "arithmetic": lambda x: (x[0] + x[1]) * x[2] - x[0] / x[1],
+    "powers": lambda x: jnp.stack([x[0] ** 3, x[1] ** -2, x[2] ** 0, jnp.sqrt(x[0]), x[1] ** 0.5]),
+    "roots": lambda x: jnp.stack([jax.lax.rsqrt(x[0]), jnp.cbrt(x[1]), jnp.hypot(x[0], x[2])]),
+    "rounding": lambda x: jnp.stack([jnp.floor(x), jnp.ceil(x), jnp.round(x), jnp.sign(x)]),
+    "extremes": lambda x: jnp.stack([jnp.max(x), jnp.min(x), jnp.clip(x[0], -1.0, 1.0)]),
+    "places": lambda x: jnp.stack([jnp.argmax(jnp.nan_to_num(x)), jnp.argmin(jnp.nan_to_num(x))]),
+    "comparisons": lambda x: jnp.stack([x[0] < x[1], x[0] >= x[2], x[1] == x[2], x[0] != x[0]]),
+    "finite": lambda x: jnp.stack([jnp.isfinite(x), jnp.isnan(x), jnp.isinf(x)]),
+    "logic": lambda x: jnp.stack([(x[0] > 0) & (x[1] > 0), (x[0] > 0) ^ (x[1] > 0), ~(x[2] > 0)]),
+    "types": lambda x: jnp.stack([jnp.nan_to_num(x).astype(t).astype(float) for t in "iq?"]),
+    "short floats": lambda x: (x.astype(jnp.float32) * 3).astype(float),
+    "exp and log": lambda x: jnp.stack([jnp.exp(x), jnp.log(x), jax.nn.sigmoid(x)]),
+    "library": lambda x: jnp.stack([jnp.sin(x), jnp.cos(x), jnp.tanh(x), jnp.arctan2(x, x[::-1])]),
+    "differences": lambda x: jnp.stack([jnp.expm1(x), jnp.log1p(x), jax.lax.erf(x)]),
+    "powers of numbers": lambda x: jnp.abs(x[0]) ** x[1],
+    "remainder": lambda x: jnp.fmod(x[0], x[1]),
+    "sums": lambda x: jnp.stack([jnp.sum(x), jnp.prod(x), jnp.mean(x), jnp.cumsum(x)[1], x @ x]),
+    "matrices": lambda x: jnp.einsum("i,j,jk->ik", x, x, jnp.arange(6.0).reshape(3, 2)),
+    "structure": lambda x: jnp.concatenate([x[::-1], jnp.pad(x, 1), jnp.tile(x, 2)[1:5].T]),
+    "gather": lambda x: x[jnp.array([2, 0, 2, -1])] + jnp.roll(x, 1)[jnp.array([0, 1, 2, 0])],
+    "scatter": lambda x: x.at[jnp.array([0, 2])].add(1.0).at[1].set(7.0),
+    "gradients": jax.grad(lambda x: jnp.sum(x[jnp.array([0, 0, 2])] ** 2) + jnp.log(x[1] ** 2 + 1)),
+    "loop": lambda x: turn(x[0], 7)[1],
+    "loop in a loop": lambda x: jax.lax.fori_loop(0, 3, lambda i, y: turn(y, i)[1], x[0]),
+    "branches": lambda x: jax.lax.cond(x[0] > 0, lambda: x[1] * 2, lambda: turn(x[2], 4)[1]),
+    "switch": lambda x: jax.lax.switch(
+        (x[0] > 0).astype(int) + (x[1] > 0), [lambda: x[0], lambda: x[1], lambda: x[2] + 1]
+    ),
+    "scan": lambda x: jax.lax.scan(lambda c, y: (c + y, c * y), 0.5, x, reverse=True),
+    "nothing to compute": lambda x: jnp.float64(3.0),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_operations_are_jaxs(name):
+    function = OPERATIONS[name]
+    found = natively(function, POINTS)
+    wanted = jax.jit(jax.vmap(function))(POINTS)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        assert a.dtype == b.dtype
+
+        np.testing.assert_allclose(a, b, rtol=1e-13, atol=1e-300)
+
+
+@pytest.mark.parametrize("chains", [1, 3, 4, 5, 17])
+def test_a_chain_does_not_know_of_others(chains):
+    function = OPERATIONS["loop in a loop"]
+    np.testing.assert_array_equal(
+        natively(function, POINTS[:chains]), natively(function, POINTS)[:chains]
+    )
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "points"),
+    [
+        (functions.exp, np.exp, np.linspace(-744, 709, 100_001)),
+        (functions.log, np.log, 10.0 ** np.linspace(-320, 308, 100_001)),
+        (functions.log, np.log, 1 + np.linspace(-0.5, 0.5, 100_001)),
+    ],
+)
+def test_exp_and_log_are_right_to_two_units_of_the_last_place(ours, theirs, points):
+    exact = theirs(points.astype(np.longdouble))
+    unit = np.maximum(np.spacing(np.abs(exact.astype(float))), 5e-324)
+    assert np.max(np.abs(natively(ours, points) - exact) / unit) <= 2
+
+
+@pytest.mark.parametrize("q", [two_spheres, ellipsoid_sphere])
+@pytest.mark.parametrize("kernel", [limpet.SAS(), limpet.SurfaceSampler(), limpet.RandomWalk()])
+def test_steps_are_those_of_xla(q, kernel):
+    width, steps = 32, tile.block_for(3)
+    starts = limpet.find_start(limpet.Target(q, 0.05), [1.0, 0.0, 0.0], count=width, seed=1)
+    target = limpet.Target(q, 0.05).checked(jnp.asarray(starts[0]))
+    states = tile.first_states(kernel, target, starts)
+    carry, constants = (states, noise.generators(0, 0, width)), (kernel, target)
+    sizes = kernel.parameters(target)
+    names = [name for knob in kernel.knobs for name in knob.names]
+    scales = {name: np.broadcast_to(sizes[name], (width, steps)) for name in names}
+    one = jax.tree.map(lambda leaf: leaf[0], (carry, scales))
+    one = one[0], jax.tree.map(lambda leaf: leaf[0], one[1])
+    _, ours = native.scan(tile.step, constants, *one)(constants, carry, scales)
+    _, theirs = tile._scan_by_xla(tile.step, constants, *one, width, steps)(
+        constants, carry, scales
+    )
+    assert np.mean(ours.code == theirs.code) > 0.999
+    np.testing.assert_allclose(ours.x[:, :5], theirs.x[:, :5], atol=1e-10)
+
+
+def test_what_cannot_be_taken_apart_is_left_to_xla():
+    def sorted_circle(x):
+        return jnp.array([jnp.sum(jnp.sort(x) ** 2) - 1])
+
+    with pytest.raises(native.UnsupportedError, match="sort"):
+        natively(sorted_circle, POINTS)
+    draws = limpet.sample(limpet.Target(sorted_circle, 0.1), [1.0, 0.0], draws=50, chains=5)
+    assert np.all(np.abs(np.linalg.norm(draws.posterior["x"], axis=-1) - 1) < 1)
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x: x[jnp.argmax(x)], "index that depends on the point"),
+        (lambda x: jax.lax.fori_loop(0, 100, lambda _, y: y + 1, x[0]), "100 turns"),
+        (lambda x: (x[0] + 1j).real, "complex"),
+        (lambda x: jnp.argmax(x) // jnp.argmin(x), "whole numbers"),
+    ],
+)
+def test_reasons_are_told(function, reason):
+    with pytest.raises(native.UnsupportedError, match=reason):
+        natively(function, POINTS)
+
+
+def test_noise_has_its_law():
+    # two Kolmogorov-Smirnov tests and two of moments: false alarms in one of 1,000 seeds
+    generator, z, u = noise.generators(3, 1, 20_000), [], []
+    draw = jax.jit(jax.vmap(lambda generator: noise.draw(generator, 5)))
+    for _ in range(20):
+        generator, new = draw(generator)
+        z.append(np.asarray(new.z))
+        u.append(np.stack([new.choice, new.coin], axis=-1))
+    z, u = np.array(z), np.array(u)
+    assert scipy.stats.kstest(z.ravel(), "norm").pvalue > 2.5e-4
+    assert scipy.stats.kstest(u.ravel(), "uniform").pvalue > 2.5e-4
+    for products in (z[1:] * z[:-1], z[:, 1:] * z[:, :-1], z[..., 1:] * z[..., :-1]):
+        error = products.mean() * np.sqrt(products.size)
+        assert abs(error) < scipy.stats.norm.isf(2.5e-4 / 6)
+    coins = (u[..., 0] - 0.5) * (u[..., 1] - 0.5) * 12
+    assert abs(coins.mean() * np.sqrt(coins.size)) < scipy.stats.norm.isf(2.5e-4 / 2)
+
+
+def test_a_damaged_program_is_compiled_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("LIMPET_CACHE", str(tmp_path))
+    points = np.ones((4, 3))
+    first = natively(lambda x: x * 1.25, points)
+    (file,) = tmp_path.rglob("*.native")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-7])
+    np.testing.assert_array_equal(natively(lambda x: x * 1.25, points), first)
+    assert file.read_bytes() == whole
+
+
+@pytest.mark.parametrize("place", ["", "file/below"])
+def test_no_cache_is_no_mishap(tmp_path, monkeypatch, place):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("LIMPET_CACHE", place and str(tmp_path / place))
+    assert cache.kept("key", lambda: b"made") == b"made"
+    np.testing.assert_array_equal(natively(lambda x: x + 1, np.ones((4, 3))), 2.0)
