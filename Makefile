@@ -4,8 +4,10 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
+LOCK = uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+	--no-emit-index-url
 
-.PHONY: demo test test-slow docs lint lock clean
+.PHONY: demo test test-slow docs bench lint lock clean
 
 demo: $(VENV)/ready
 	$(BIN)/limpet reproduce
@@ -19,22 +21,26 @@ test-slow: $(VENV)/ready
 docs: $(VENV)/ready
 	$(BIN)/python -m sphinx -W --keep-going --builder html docs docs/_build
 
+bench: $(VENV)-bench/ready
+	$(VENV)-bench/bin/python -m bench --output docs/speed
+
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 $(VENV)/ready: requirements.txt pyproject.toml
-	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements.txt
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+$(VENV)-bench/ready: bench/requirements.txt pyproject.toml
+%/ready:
+	$(PYTHON) -m venv --clear $*
+	$*/bin/python -m pip install --quiet --require-hashes --requirement $<
+	$*/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
 # Choose the newest versions that pyproject.toml allows, for every Python it allows.
 lock:
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
-		--no-emit-index-url --group test --group build --group docs pyproject.toml \
-		--output-file requirements.txt
+	$(LOCK) --group test --group build --group docs pyproject.toml --output-file requirements.txt
+	$(LOCK) --group build --group bench pyproject.toml --output-file bench/requirements.txt
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(VENV)-bench

@@ -101,12 +101,16 @@ struct Gram {
 
 static const int cap = 5;
 
-// Newton along the normals at p; the paper asks for |q| < 1e-10
+static double reach;  // how far from the origin chains begin
+
+// Newton along the normals at p, to limpet's tolerance: |q_i| <= 2e-11 |grad q_i| (|x| + |x_0|)
 static inline bool project(Vec start, const Point &p, Point &end) {
-    const double tolerance = 1e-10 * inverse_eps;
+    const double tolerance = 2e-11 * (std::sqrt(dot(p.x, p.x)) + reach);
+    const double tolerance1 = tolerance * std::sqrt(dot(p.g1, p.g1));
+    const double tolerance2 = tolerance * std::sqrt(dot(p.g2, p.g2));
     end = at(start);
     for (int update = 0;; ++update) {
-        if (std::fabs(end.q1) <= tolerance && std::fabs(end.q2) <= tolerance) return true;
+        if (std::fabs(end.q1) <= tolerance1 && std::fabs(end.q2) <= tolerance2) return true;
         if (update == cap) return false;
         const double a11 = dot(end.g1, p.g1), a12 = dot(end.g1, p.g2);
         const double a21 = dot(end.g2, p.g1), a22 = dot(end.g2, p.g2), det = a11 * a22 - a12 * a21;
@@ -118,7 +122,7 @@ static inline bool project(Vec start, const Point &p, Point &end) {
 
 static inline bool returned(const Point &end, Vec x) {
     const Vec miss = end.x - x;
-    return dot(miss, miss) <= 1e-16;
+    return std::sqrt(dot(miss, miss)) <= 1e-8 * (std::sqrt(dot(x, x)) + reach);
 }
 
 enum Move { HARD, OFF, ON, SOFT };
@@ -138,6 +142,7 @@ int main(int count, char **given) {
         Random random(std::atol(given[4]) * 1000003 + chain);
         Point x;
         project({1, 0.3, 0.1}, at({1, 0.3, 0.1}), x);
+        reach = std::sqrt(dot(x.x, x.x));
         Gram K(x);
         bool is_on = true;
         for (long step = 0; step < steps; ++step) {

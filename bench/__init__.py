@@ -1,0 +1,1 @@
+"""How fast limpet is, beside what else there is: `make bench`."""

@@ -1,0 +1,88 @@
+"""Everything: each part in a process of its own, then the figures and the verdicts.
+
+python -m bench --output docs/speed                # an hour; `make bench`
+python -m bench --output /tmp/quick --seconds 3    # the alternatives have less time each
+python -m bench --output docs/speed --only speed   # one part anew, the others as they were
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.figures import draw
+
+PARTS = ("speed", "startup", "anatomy", "growth", "alternatives")
+NUTS = ("numpyro", "nutpie", "blackjax")
+
+
+def at(records, beta):
+    """Of the alternatives' records, those at one beta."""
+    return [each for each in records if each["beta"] == beta]
+
+
+def verdicts(found):
+    """What limpet promises: name, measured, and whether it holds; parts not there are left out."""
+    rows = []
+
+    def row(name, value, holds):
+        rows.append((name, f"{value:.3g}", holds))
+
+    if lines := found.get("speed", {}).get("lines"):
+        row("256 chains, at least 1.0 x C++", (v := lines["256 chains"]["median"]), v >= 1)
+        row("one chain, at least 0.1 x C++", (v := lines["one chain"]["median"]), v >= 0.1)
+    if ratios := found.get("startup", {}).get("ratios"):
+        row("import, at most 1.5 x jax and xarray", (v := ratios["import"]["median"]), v <= 1.5)
+        row("first draw, at most NumPyro's time", (v := ratios["new"]["median"]), v <= 1)
+        row("first draw of a known model, at most half", (v := ratios["seen"]["median"]), v <= 0.5)
+    if growth := found.get("growth"):
+        row("stiff chain, at most N^2.2", (v := growth["beads_exponent"]), v <= 2.2)
+        (step,) = (each for each in growth["beads"] if each["beads"] == 81)
+        row("81 beads, at most 25 x NumPy", (v := step["yardsticks"]["median"]), v <= 25)
+    records = found.get("alternatives", [])
+    for model in sorted({each["model"] for each in records}):
+        mine = [each for each in records if each["model"] == model]
+        for name, least, samplers in (
+            ("the best NUTS", 200, NUTS),
+            ("tempered SMC", 20, ("smc",)),
+            ("lifted HMC", 20, ("mici",)),
+        ):
+            # what gives a wrong answer has no effective draws
+            rivals = [each for each in at(mine, 2e4) if each["sampler"] in samplers]
+            best = min((e["ratio"] for e in rivals if e["right"]), default=float("inf"))
+            if rivals:
+                row(f"{model}: at least {least} x {name}", best, best >= least)
+        rates = [e["limpet_ess_per_second"] for e in mine if e["sampler"] == "limpet"]
+        if len(rates) > 1:
+            row(f"{model}: flat in beta, within 15 %", (v := max(rates) / min(rates)), v <= 1.15)
+    return rows
+
+
+def main():
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--only", type=lambda text: text.split(","), default=PARTS)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
+    files = {part: options.output / f"{part}.json" for part in PARTS}
+    for part in options.only:
+        command = [sys.executable, "-m", f"bench.{part}", "--json", str(files[part])]
+        if part == "alternatives":
+            command += ["--seconds", str(options.seconds)]
+        subprocess.run(command, check=True)
+    found = {p: json.loads(file.read_text()) for p, file in files.items() if file.exists()}
+    draw(found, options.output)
+    table = Table("promise", "measured", "holds")
+    for name, value, holds in verdicts(found):
+        table.add_row(name, value, "yes" if holds else "NO")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

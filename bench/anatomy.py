@@ -1,0 +1,96 @@
+"""Where the time of a step goes, in nanoseconds of one chain's step.
+
+    python -m bench.anatomy --json out.json
+
+Parts of the step are compiled by themselves. What the whole costs beyond them is selecting between
+moves, acceptance and the trace. Outside of the step, the collecting of draws is timed in a run.
+"""
+
+from bench.timing import pin
+
+pin()
+
+import argparse  # noqa: E402
+import dataclasses  # noqa: E402
+import json  # noqa: E402
+import time  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+
+import limpet  # noqa: E402
+from bench.speed import TARGET, limpets  # noqa: E402
+from limpet import native, noise, tile  # noqa: E402
+from limpet.linalg import factor, inner, log_abs_det, solve, tangent  # noqa: E402
+from limpet.paper import START  # noqa: E402
+from limpet.paper.experiments import PAPER  # noqa: E402
+
+WIDTH, STEPS, REPEATS = 128, 256, 30
+
+
+def nanoseconds(function, constants, carry, inputs):
+    """Of a turn of one chain."""
+    one = jax.tree.map(lambda leaf: leaf[0], (carry, inputs))
+    program = native.scan(function, constants, one[0], jax.tree.map(lambda leaf: leaf[0], one[1]))
+    best, over = np.inf, None
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        _, over = program(constants, carry, inputs, over)
+        best = min(best, time.perf_counter() - began)
+    return 1e9 * best / (WIDTH * STEPS)
+
+
+def measure():
+    """All parts."""
+    starts = limpet.find_start(TARGET, START, count=WIDTH, seed=0)
+    target = TARGET.checked(jnp.asarray(starts[0]))
+    states = tile.first_states(PAPER, target, starts)
+    generators = noise.generators(0, 0, WIDTH)
+    names = [name for knob in PAPER.knobs for name in knob.names]
+    sizes = PAPER.parameters(target)
+    scales = {name: np.broadcast_to(sizes[name], (WIDTH, STEPS)) for name in names}
+
+    def whole(cap):
+        kernel = dataclasses.replace(PAPER, newton_cap=cap)
+        return nanoseconds(tile.step, (kernel, target), (states, generators), scales)
+
+    def draws(_, generator, scales):
+        generator, new = noise.draw(generator, 3)
+        return generator, jnp.sum(new.z) + new.choice + new.coin
+
+    def normals(target, x, scales):
+        values, gradients = target.values_and_normals(x)
+        # x is carried, so that no turn can be left out
+        return x + 1e-9 * values[0] * gradients[:, 1], ()
+
+    def algebra(target, x, scales):
+        values, gradients = target.values_and_normals(x)
+        L = factor(gradients)
+        A = inner(gradients, gradients + 1.0)
+        moved = tangent(gradients, L, x) + tangent(gradients, L, solve(A, values) @ gradients.T)
+        return x + 1e-9 * moved * log_abs_det(A), ()
+
+    parts = {
+        "whole step": whole(5),
+        "noise": nanoseconds(draws, (), generators, scales),
+        "q and its normals, once": nanoseconds(normals, target, states.x, scales),
+        "a Newton update in each projection": (whole(5) - whole(2)) / 3,
+    }
+    matrices = nanoseconds(algebra, target, states.x, scales)
+    parts["a factor, two projections, a solve and a determinant"] = (
+        matrices - parts["q and its normals, once"]
+    )
+    attrs = limpets(256, 2e7)
+    parts["limpet.sample, all in all"] = 1e9 * attrs["seconds"] / attrs["steps"]
+    return parts
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, required=True)
+    result = measure()
+    parser.parse_args().json.write_text(json.dumps(result, indent=1) + "\n")
+    for name, value in result.items():
+        print(f"{name}: {value:.0f} ns")

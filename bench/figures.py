@@ -1,0 +1,102 @@
+"""The figures of the documentation's page on speed."""
+
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+INK, BLUE, ORANGE, GREY = "#222222", "#1f6fb4", "#d9730d", "#9a9a9a"
+NAMES = {
+    "limpet": "limpet",
+    "numpyro": "NumPyro NUTS",
+    "nutpie": "nutpie",
+    "blackjax": "blackjax NUTS",
+    "smc": "blackjax tempered SMC",
+    "emcee": "emcee",
+    "metropolis": "Gaussian Metropolis",
+    "mici": "mici, lifted HMC",
+}
+MARKERS = "osD^v<>P"
+
+
+def draw(found: dict, folder: Path):
+    """Every figure for which there are numbers."""
+    plt.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "font.size": 11})
+    if "alternatives" in found:
+        _save(_alternatives(found["alternatives"]), folder / "alternatives.png")
+    if "growth" in found:
+        _save(_growth(found["growth"]), folder / "growth.png")
+    if "anatomy" in found:
+        _save(_anatomy(found["anatomy"]), folder / "anatomy.png")
+
+
+def _save(figure, path):
+    figure.savefig(path, dpi=150, bbox_inches="tight")
+    plt.close(figure)
+
+
+def _alternatives(records):
+    models = sorted({each["model"] for each in records})
+    figure, panels = plt.subplots(1, len(models), figsize=(5.5 * len(models), 4.6), sharey=True)
+    for model, axes in zip(models, np.atleast_1d(panels), strict=True):
+        for (key, name), marker in zip(NAMES.items(), MARKERS, strict=True):
+            mine = [e for e in records if (e["model"], e["sampler"]) == (model, key)]
+            mine = sorted((e for e in mine if "ess_per_second" in e), key=lambda e: e["beta"])
+            right = [e for e in mine if e["right"]]
+            wrong = [e for e in mine if not e["right"]]
+            color = BLUE if key == "limpet" else None
+            (line,) = axes.plot(
+                [e["beta"] for e in right],
+                [e["ess_per_second"] for e in right],
+                marker=marker,
+                color=color,
+                linewidth=2.5 if key == "limpet" else 1.2,
+                label=name,
+            )
+            axes.plot(
+                [e["beta"] for e in wrong],
+                [e["ess_per_second"] for e in wrong],
+                "x",
+                color=line.get_color(),
+            )
+        axes.set(xscale="log", yscale="log", title=model.replace("_", "-"))
+        axes.set_xlabel(r"$\beta = 1/2\varepsilon^2$")
+    first = np.atleast_1d(panels)[0]
+    first.set_ylabel("effective draws of $x_1$ per second, one core")
+    handles, labels = first.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="center left", bbox_to_anchor=(0.92, 0.5), frameon=False)
+    return figure
+
+
+def _growth(growth):
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(14, 4))
+    chains, rates = zip(*growth["chains"], strict=True)
+    left.plot(chains, [r["median"] / 1e6 for r in rates], "o-", color=BLUE)
+    left.set(xscale="log", xlabel="chains", ylabel="million steps per second, one core", ylim=0)
+    beads = [each["beads"] for each in growth["beads"]]
+    times = np.array([1e6 * each["seconds"]["median"] for each in growth["beads"]])
+    middle.plot(beads, times, "o-", color=BLUE)
+    large = np.array([20, 100])
+    guide = times[beads.index(20)] * (large / 20) ** growth["beads_exponent"]
+    middle.plot(large, 1.6 * guide, "--", color=GREY)
+    middle.annotate(
+        f"$N^{{{growth['beads_exponent']:.2f}}}$", (45, 2.2 * np.median(guide)), color=INK
+    )
+    middle.set(xscale="log", yscale="log", xlabel="beads N of a stiff chain")
+    middle.set_ylabel("microseconds per step and chain")
+    betas, rates = zip(*growth["betas"], strict=True)
+    right.plot(betas, [r["median"] / 1e6 for r in rates], "o-", color=BLUE)
+    right.set(xscale="log", xlabel=r"$\beta = 1/2\varepsilon^2$", ylim=0)
+    right.set_ylabel("million steps per second, one core")
+    figure.tight_layout()
+    return figure
+
+
+def _anatomy(parts):
+    figure, axes = plt.subplots(figsize=(8, 3))
+    names = list(parts)[::-1]
+    axes.barh(names, [parts[name] for name in names], color=BLUE)
+    for k, name in enumerate(names):
+        axes.text(parts[name], k, f" {parts[name]:.0f}", va="center", color=INK)
+    axes.set_xlabel("nanoseconds per step and chain")
+    return figure

@@ -1,0 +1,31 @@
+"""One core, and times of two things made by turns."""
+
+import os
+import statistics
+import warnings
+
+THREADS = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
+
+
+def pin():
+    """Keep this process, and those it starts, to one core."""
+    os.environ.update(THREADS)
+    warnings.simplefilter("ignore")  # short runs mix badly, and say so
+    if hasattr(os, "sched_setaffinity"):  # in time: JAX starts its threads when it first computes
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+
+
+def spread(values) -> dict:
+    """The median and the middle half."""
+    low, median, high = statistics.quantiles(values, n=4)
+    return {"median": median, "low": low, "high": high}
+
+
+def ratio(first, second, turns: int) -> dict:
+    """Of two rates or times measured by turns, so that a noisy machine is noisy for both."""
+    first(), second()  # compiled and warm
+    pairs = [(first(), second()) for _ in range(turns)]
+    return spread([a / b for a, b in pairs]) | {
+        "first": statistics.median(a for a, _ in pairs),
+        "second": statistics.median(b for _, b in pairs),
+    }
