@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from statistics import median
 
 from rich.console import Console
 from rich.table import Table
@@ -56,7 +57,8 @@ def verdicts(found):
             best = min((e["ratio"] for e in rivals if e["right"]), default=float("inf"))
             if rivals:
                 row(f"{model}: at least {least} x {name}", best, best >= least)
-        rates = [e["limpet_ess_per_second"] for e in mine if e["sampler"] == "limpet"]
+        betas = sorted({each["beta"] for each in mine})
+        rates = [median(e["limpet_ess_per_second"] for e in at(mine, beta)) for beta in betas]
         if len(rates) > 1:
             row(f"{model}: flat in beta, within 15 %", (v := max(rates) / min(rates)), v <= 1.15)
     return rows
@@ -71,6 +73,8 @@ def main():
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
     files = {part: options.output / f"{part}.json" for part in PARTS}
+    if unknown := set(options.only) - set(PARTS):
+        parser.error(f"--only {', '.join(sorted(unknown))}: expected some of {', '.join(PARTS)}")
     for part in options.only:
         command = [sys.executable, "-m", f"bench.{part}", "--json", str(files[part])]
         if part == "alternatives":

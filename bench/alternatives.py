@@ -539,7 +539,7 @@ def main():
     several = {"type": lambda text: text.split(",")}
     parser.add_argument("--only", default=list(SAMPLERS), **several)
     parser.add_argument("--models", default=list(models), **several)
-    parser.add_argument("--betas", default=["1e2", "2e4", "1e6"], **several)
+    parser.add_argument("--betas", default=["1e2", "1e3", "2e4", "1e5", "1e6"], **several)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, required=True)

@@ -20,6 +20,7 @@ import numpy as np  # noqa: E402
 
 import limpet  # noqa: E402
 from bench.speed import limpets_rate  # noqa: E402
+from limpet import noise, tile  # noqa: E402
 from limpet.paper import START, ellipsoid_sphere, eps_of  # noqa: E402
 from limpet.paper.experiments import PAPER  # noqa: E402
 
@@ -52,21 +53,28 @@ def seconds(function, repeats):
 
 def stiff_chain(beads):
     """Seconds of a step of one chain of beads, and how many yardsticks that is."""
-    target = limpet.Target(bonds, eps=0.01)
-    kernel = limpet.SAS(sigma_hrd=0.6 / beads**0.5)
-    chains = 128 if beads <= 9 else 8
+    width, kernel = 8, limpet.SAS(sigma_hrd=0.6 / beads**0.5)
+    x = zigzag(beads)
+    target = limpet.Target(bonds, eps=0.01).checked(jnp.asarray(x))
+    sizes, steps = kernel.parameters(target), 2 * tile.block_for(len(x))
+    names = [name for knob in kernel.knobs for name in knob.names]
+    scales = {name: np.broadcast_to(sizes[name], (width, steps)) for name in names}
+    states = tile.first_states(kernel, target, np.tile(x, (width, 1)))
+    carry = states, noise.generators(0, 0, width)
+    program = tile.compiled(kernel, target, carry, scales)
 
-    def step(draws):
-        options = {"kernel": kernel, "warmup": 50, "workers": 1, "progress": False}
-        attrs = limpet.sample(target, zigzag(beads), draws=draws, chains=chains, **options).attrs
-        return attrs["seconds"] / attrs["steps"]
+    def go():
+        nonlocal carry
+        carry, trace = program((kernel, target), carry, scales)
+        return np.asarray(trace.x)
 
+    for _ in range(-(-100 // steps)):  # away from the zigzag
+        go()
     G = np.random.default_rng(0).normal(size=(3 * (beads - 1), beads - 1))
-    draws = int(max(10, min(2_000, 0.3 / step(10) / chains)))
     times, ratios = [], []
     for _ in range(TURNS):
         unit = seconds(lambda: np.linalg.cholesky(G.T @ G), 300)
-        times.append(step(draws))
+        times.append(seconds(go, 3) / (steps * width))
         ratios.append(times[-1] / unit)
     return {"beads": beads, "seconds": spread(times), "yardsticks": spread(ratios)}
 

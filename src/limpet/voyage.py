@@ -16,6 +16,7 @@ from limpet.tuning import Tuner
 from limpet.watch import Watch
 
 PATIENCE = 10_000  # draws that a chain should have made, but made none, before it counts as stuck
+LOOK = 0.2  # seconds that an advance should take at most
 LONGEST = 200_000  # steps without a draw after which a chain counts as stuck in any case
 
 
@@ -50,6 +51,7 @@ class Voyage:
         self.block = tile.block_for(n)
         self.patience = min(PATIENCE / kernel.share_kept(), LONGEST)  # steps without a draw
         self.step, self.trace = 0, None
+        self.pace = LOOK  # seconds that a block takes
         self.seconds = self.compile_seconds = 0.0
 
     def embark(self, began: float):
@@ -78,7 +80,7 @@ class Voyage:
     def advance(self):
         """A few blocks; one alone while there is something to learn from it."""
         blocks = 1 if self.tuner.learning(self.step) else self._blocks
-        before, first = self.states.x, self.step
+        before, first, began = self.states.x, self.step, time.perf_counter()
         self.step += blocks * self.block
         scales = self.tuner.scales(first, blocks * self.block)
         constants, carry = (self.kernel, self.target), (self.states, self.generators)
@@ -90,6 +92,7 @@ class Voyage:
             kept = jax.tree.map(lambda part: part[:, skip:], trace)
             self.watch.add(*self.collector.add(kept, first + skip - self.plan.warmup))
         now = time.perf_counter()
+        self.pace = (now - began) / blocks
         drawing = max(0, self.step - first - skip) / (self.step - first)
         self.seconds, self.since = self.seconds + drawing * (now - self.since), now
 
@@ -99,6 +102,7 @@ class Voyage:
         missing = self.collector.missing / self.kernel.share_kept()
         steps = max(0, self.plan.warmup - self.step) + missing
         most = tile.blocks_at_once(len(self.states.x), self.block)
+        most = min(most, np.ceil(LOOK / self.pace))
         return int(np.clip(np.ceil(steps / self.block), 1, most))
 
     def snapshot(self) -> dict[str, np.ndarray]:
