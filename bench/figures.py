@@ -39,12 +39,12 @@ def _alternatives(records):
     models = sorted({each["model"] for each in records})
     figure, panels = plt.subplots(1, len(models), figsize=(5.5 * len(models), 4.6), sharey=True)
     for model, axes in zip(models, np.atleast_1d(panels), strict=True):
-        for (key, name), marker in zip(NAMES.items(), MARKERS, strict=True):
+        for k, ((key, name), marker) in enumerate(zip(NAMES.items(), MARKERS, strict=True)):
             mine = [e for e in records if (e["model"], e["sampler"]) == (model, key)]
             mine = sorted((e for e in mine if "ess_per_second" in e), key=lambda e: e["beta"])
             right = [e for e in mine if e["right"]]
             wrong = [e for e in mine if not e["right"]]
-            color = BLUE if key == "limpet" else None
+            color = BLUE if key == "limpet" else f"C{k}"
             (line,) = axes.plot(
                 [e["beta"] for e in right],
                 [e["ess_per_second"] for e in right],
