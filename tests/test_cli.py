@@ -35,7 +35,7 @@ target = limpet.Target(circle, eps=0.05)
 start = [1.0, 0.0]
 """
 SMALL = ("--chains", "4", "--warmup", "100", "--seed", "3")
-LONG = ("--chains", "4", "--warmup", "0", "--draws", "30000", "--thin", "40")
+LONG = ("--chains", "4", "--warmup", "0", "--draws", "30000")
 
 
 def run(*arguments):
@@ -362,7 +362,7 @@ def test_a_second_signal_stops_at_once(problem, tmp_path, at_draws, number, monk
 
 def test_interrupted_processes_are_resumed(problem, tmp_path):
     path, before = tmp_path / "run.zarr", 0
-    command = ["sample", problem, "-o", path, *LONG]
+    command = ["sample", problem, "-o", path, *LONG, "--thin", "40"]
     for number in (signal.SIGINT, signal.SIGTERM):
         process = start_process(*command)
         while drawn(path) <= before:

@@ -358,8 +358,8 @@ class _Run:
             raise self._stuck(stuck)
         draws = self._common()
         tree = self._tree(draws)
-        if draws < self.plan.draws:
-            held = isinstance(self.room, Store)
+        if draws < self.plan.draws or signal_number is not None:  # it may have come at the very end
+            held = isinstance(self.room, Store) and draws < self.plan.draws
             after = "; limpet.resume(store, target) goes on" if held else ""
             message = f"Interrupted: {draws:,} of {self.plan.draws:,} draws per chain were made"
             warn(InterruptedWarning(f"{message}{after}.", signal_number), InterruptedWarning)
