@@ -267,12 +267,12 @@ def refuse_writes(monkeypatch, code, after=0):
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_stops_the_run_and_keeps_what_was_committed(path, code, monkeypatch):
     with monkeypatch.context() as patch:
-        refuse_writes(patch, code, after=60)
+        refuse_writes(patch, code, after=150)
         with pytest.raises(limpet.StoreError, match=r"Make room on the disk, then go on") as caught:
-            sample(path, draws=3_000)
+            sample(path, draws=30_000)
     draws = caught.value.draws
-    assert 0 < draws.posterior["x"].load().sizes["draw"] < 3_000
-    same(limpet.resume(path, TARGET, progress=False), sample(draws=3_000))
+    assert 0 < draws.posterior["x"].load().sizes["draw"] < 30_000
+    same(limpet.resume(path, TARGET, progress=False), sample(draws=30_000))
 
 
 def test_a_file_size_limit_stops_the_run_and_keeps_what_was_committed(path):
