@@ -15,10 +15,10 @@ once in 1,000 runs without fault. The bins are of the angle around the circle fo
 which is uniform at every eps, and of x_1 for the ellipsoid-sphere.
 """
 
-import os
-
 # before numpy and others count the cores and start as many threads
-os.environ.update({f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")})
+from bench.timing import pin
+
+pin()
 
 import argparse
 import functools
@@ -27,7 +27,6 @@ import json
 import logging
 import math
 import time
-import warnings
 from pathlib import Path
 from typing import NamedTuple
 
@@ -544,9 +543,6 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, required=True)
     options = parser.parse_args()
-    if hasattr(os, "sched_setaffinity"):  # in time: JAX starts its threads when it first computes
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    warnings.simplefilter("ignore")  # that a chain mixes badly is a result here
     logging.disable(logging.WARNING)
     records, console = [], Console()
     for model in options.models:

@@ -6,26 +6,24 @@ Parts of the step are compiled by themselves. What the whole costs beyond them i
 moves, acceptance and the trace. Outside of the step, the collecting of draws is timed in a run.
 """
 
-from bench.timing import pin
+from bench.timing import pin, written
 
 pin()
 
-import argparse  # noqa: E402
-import dataclasses  # noqa: E402
-import json  # noqa: E402
-import time  # noqa: E402
-from pathlib import Path  # noqa: E402
+import dataclasses
+import time
 
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-import numpy as np  # noqa: E402
+import jax
+import jax.numpy as jnp
+import numpy as np
 
-import limpet  # noqa: E402
-from bench.speed import TARGET, limpets  # noqa: E402
-from limpet import native, noise, tile  # noqa: E402
-from limpet.linalg import factor, inner, log_abs_det, solve, tangent  # noqa: E402
-from limpet.paper import START  # noqa: E402
-from limpet.paper.experiments import PAPER  # noqa: E402
+import limpet
+from bench.speed import TARGET, limpets
+from limpet import native, noise, tile
+from limpet.linalg import factor, inner, log_abs_det, solve, tangent
+from limpet.paper import START
+from limpet.paper.experiments import PAPER
+from limpet.tuning import Tuner
 
 WIDTH, STEPS, REPEATS = 128, 256, 30
 
@@ -48,9 +46,7 @@ def measure():
     target = TARGET.checked(jnp.asarray(starts[0]))
     states = tile.first_states(PAPER, target, starts)
     generators = noise.generators(0, 0, WIDTH)
-    names = [name for knob in PAPER.knobs for name in knob.names]
-    sizes = PAPER.parameters(target)
-    scales = {name: np.broadcast_to(sizes[name], (WIDTH, STEPS)) for name in names}
+    scales = Tuner(PAPER, PAPER.parameters(target), WIDTH, 0).scales(0, STEPS)
 
     def whole(cap):
         kernel = dataclasses.replace(PAPER, newton_cap=cap)
@@ -88,9 +84,6 @@ def measure():
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, required=True)
-    result = measure()
-    parser.parse_args().json.write_text(json.dumps(result, indent=1) + "\n")
+    result = written(__doc__, measure)
     for name, value in result.items():
         print(f"{name}: {value:.0f} ns")

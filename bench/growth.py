@@ -6,23 +6,21 @@ A stiff chain has N beads in space, the first at the origin, and N - 1 bonds of 
 1) unknowns, m = N - 1. Its yardstick is NumPy's Gram matrix and Cholesky factor of that size.
 """
 
-from bench.timing import pin, spread
+from bench.timing import pin, spread, written
 
 pin()
 
-import argparse  # noqa: E402
-import json  # noqa: E402
-import time  # noqa: E402
-from pathlib import Path  # noqa: E402
+import time
 
-import jax.numpy as jnp  # noqa: E402
-import numpy as np  # noqa: E402
+import jax.numpy as jnp
+import numpy as np
 
-import limpet  # noqa: E402
-from bench.speed import limpets_rate  # noqa: E402
-from limpet import noise, tile  # noqa: E402
-from limpet.paper import START, ellipsoid_sphere, eps_of  # noqa: E402
-from limpet.paper.experiments import PAPER  # noqa: E402
+import limpet
+from bench.speed import limpets_rate
+from limpet import noise, tile
+from limpet.paper import START, ellipsoid_sphere, eps_of
+from limpet.paper.experiments import PAPER
+from limpet.tuning import Tuner
 
 CHAINS = [1, 4, 16, 64, 128, 256, 1024, 4096]
 BEADS = [4, 6, 10, 20, 40, 60, 81, 100]
@@ -56,9 +54,8 @@ def stiff_chain(beads):
     width, kernel = 8, limpet.SAS(sigma_hrd=0.6 / beads**0.5)
     x = zigzag(beads)
     target = limpet.Target(bonds, eps=0.01).checked(jnp.asarray(x))
-    sizes, steps = kernel.parameters(target), 2 * tile.block_for(len(x))
-    names = [name for knob in kernel.knobs for name in knob.names]
-    scales = {name: np.broadcast_to(sizes[name], (width, steps)) for name in names}
+    steps = 2 * tile.block_for(len(x))
+    scales = Tuner(kernel, kernel.parameters(target), width, 0).scales(0, steps)
     states = tile.first_states(kernel, target, np.tile(x, (width, 1)))
     carry = states, noise.generators(0, 0, width)
     program = tile.compiled(kernel, target, carry, scales)
@@ -112,10 +109,7 @@ def measure():
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, required=True)
-    result = measure()
-    parser.parse_args().json.write_text(json.dumps(result, indent=1) + "\n")
+    result = written(__doc__, measure)
     for each in result["beads"]:
         microseconds, times = 1e6 * each["seconds"]["median"], each["yardsticks"]["median"]
         print(f"{each['beads']} beads: {microseconds:.1f} microseconds, {times:.1f} x NumPy's")

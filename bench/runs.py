@@ -1,19 +1,19 @@
 """What a long run costs: a second worker, a store, and memory as the draws add up.
 
-    python bench/runs.py workers    # two workers beside one
-    python bench/runs.py store      # a run into a store beside one in memory
-    python bench/runs.py memory     # 20 million draws into a store (Linux: reads /proc)
+    python -m bench.runs workers    # two workers beside one
+    python -m bench.runs store      # a run into a store beside one in memory
+    python -m bench.runs memory     # 20 million draws into a store (Linux: reads /proc)
 
 Each figure is the median ratio of two runs made one after the other, with the range of the middle
 half: a noisy machine is noisy for both.
 """
 
-import statistics
 import sys
 import tempfile
 from pathlib import Path
 
 import limpet
+from bench.timing import ratio
 from limpet.paper import two_spheres
 
 TARGET = limpet.Target(two_spheres, eps=0.005)
@@ -31,11 +31,10 @@ def seconds(**options):
     return sample(6_000, **options).attrs["seconds"]
 
 
-def ratio(first, second):
-    """Of the times of two kinds of run: its median and quartiles, as text."""
-    first(), second()  # compiled and warm
-    low, median, high = statistics.quantiles([first() / second() for _ in range(TURNS)], n=4)
-    return f"{median:.3f} ({low:.3f} to {high:.3f})"
+def times(first, second):
+    """How many times as long one kind of run takes as another, as text."""
+    found = ratio(first, second, TURNS)
+    return f"{found['median']:.3f} ({found['low']:.3f} to {found['high']:.3f})"
 
 
 def stored():
@@ -46,13 +45,13 @@ def stored():
 
 def workers():
     """Two workers beside one."""
-    faster = ratio(lambda: seconds(workers=1), lambda: seconds(workers=2))
+    faster = times(lambda: seconds(workers=1), lambda: seconds(workers=2))
     print(f"one worker takes {faster} times as long as two")
 
 
 def store():
     """A run into a store beside one in memory."""
-    print(f"a run into a store takes {ratio(stored, seconds)} times as long as one in memory")
+    print(f"a run into a store takes {times(stored, seconds)} times as long as one in memory")
 
 
 def resident():

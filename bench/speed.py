@@ -5,7 +5,6 @@
 The model is ellipsoid-sphere at beta = 2 10^4 with the paper's settings, draws kept in memory.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -13,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import limpet
-from bench.timing import pin, ratio
+from bench.timing import pin, ratio, written
 from limpet.paper import START, ellipsoid_sphere, eps_of
 from limpet.paper.experiments import PAPER
 
@@ -77,9 +76,6 @@ def measure():
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, required=True)
-    result = measure()
-    parser.parse_args().json.write_text(json.dumps(result, indent=1) + "\n")
+    result = written(__doc__, measure)
     for name, line in result["lines"].items():
         print(f"{name}: {line['median']:.2f} ({line['low']:.2f} to {line['high']:.2f}) x C++")

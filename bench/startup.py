@@ -5,16 +5,13 @@
 Each line is a process of its own, timed from outside, beside NumPyro's NUTS on the same model.
 """
 
-import argparse
-import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 
-from bench.timing import pin, spread
+from bench.timing import pin, spread, written
 
 MODEL = """
 import jax.numpy as jnp
@@ -79,9 +76,6 @@ def measure():
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, required=True)
-    result = measure()
-    parser.parse_args().json.write_text(json.dumps(result, indent=1) + "\n")
+    result = written(__doc__, measure)
     for name, line in result["seconds"].items():
         print(f"{name}: {line['median']:.2f} s")

@@ -1,8 +1,11 @@
 """One core, and times of two things made by turns."""
 
+import argparse
+import json
 import os
 import statistics
 import warnings
+from pathlib import Path
 
 THREADS = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
 
@@ -29,3 +32,13 @@ def ratio(first, second, turns: int) -> dict:
         "first": statistics.median(a for a, _ in pairs),
         "second": statistics.median(b for _, b in pairs),
     }
+
+
+def written(doc: str, measure) -> dict:
+    """What was measured, after writing it to the file named on the command line."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("--json", type=Path, required=True)
+    file = parser.parse_args().json
+    result = measure()
+    file.write_text(json.dumps(result, indent=1) + "\n")
+    return result

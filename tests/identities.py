@@ -19,9 +19,9 @@ import numpy as np
 from limpet import tile
 from limpet.kernels.base import Outcome, State
 from limpet.noise import Noise
+from limpet.target import RUN_ONCE
 
 STEP = 2e-3  # of the finite differences, in standard deviations of the noise
-NOT_OPTIMISED = {"xla_backend_optimization_level": 0}
 STENCIL = {-3: -1, -2: 9, -1: -45, 1: 45, 2: -9, 3: 1}  # sixth order; divide by 60
 
 
@@ -101,7 +101,7 @@ def foot_of(target, a):
     return a + G @ jax.lax.fori_loop(0, 15, update, jnp.zeros(G.shape[1]))
 
 
-@partial(jax.jit, static_argnums=0, compiler_options=NOT_OPTIMISED)
+@partial(jax.jit, static_argnums=0, compiler_options=RUN_ONCE)
 def each(function, target, *columns):
     """A function of a target and one point, at every pair.
 

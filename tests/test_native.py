@@ -10,6 +10,7 @@ import limpet
 from limpet import cache, native, noise, tile
 from limpet.native import functions
 from limpet.paper import ellipsoid_sphere, two_spheres
+from limpet.tuning import Tuner
 
 RNG = np.random.default_rng(0)
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-90, -1e-90, 1e90, -1e90, np.inf, -np.inf, np.nan]
@@ -106,9 +107,7 @@ def test_steps_are_those_of_xla(q, kernel):
     target = limpet.Target(q, 0.05).checked(jnp.asarray(starts[0]))
     states = tile.first_states(kernel, target, starts)
     carry, constants = (states, noise.generators(0, 0, width)), (kernel, target)
-    sizes = kernel.parameters(target)
-    names = [name for knob in kernel.knobs for name in knob.names]
-    scales = {name: np.broadcast_to(sizes[name], (width, steps)) for name in names}
+    scales = Tuner(kernel, kernel.parameters(target), width, 0).scales(0, steps)
     one = jax.tree.map(lambda leaf: leaf[0], (carry, scales))
     one = one[0], jax.tree.map(lambda leaf: leaf[0], one[1])
     _, ours = native.scan(tile.step, constants, *one)(constants, carry, scales)

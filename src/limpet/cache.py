@@ -60,9 +60,9 @@ def kept(key: str, make) -> bytes:
         return make()
     path = place / f"{key}.native"
     with contextlib.suppress(OSError):
-        digest, data = path.read_bytes()[:32], path.read_bytes()[32:]
-        if digest == hashlib.sha256(data).digest():
-            return data
+        found = path.read_bytes()
+        if found[:32] == hashlib.sha256(found[32:]).digest():
+            return found[32:]
     data = make()
     with contextlib.suppress(OSError):
         draft = path.with_suffix(f".{os.getpid()}")  # whole or not there at all

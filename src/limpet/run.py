@@ -32,10 +32,9 @@ from limpet.progress import Progress, Show, shown
 from limpet.start import check_resolution, find_vectors
 from limpet.store import Store
 from limpet.target import Target, check_target
-from limpet.voyage import Plan, Voyage
+from limpet.voyage import LOOK, Plan, Voyage
 from limpet.watch import UNKNOWN, mixing
 
-LOOK = 0.2  # seconds between two looks at a run
 COMMIT = 1.0  # seconds between two commits of a tile to a store, at least
 WRITING = 0.02  # most of the time that a commit may take
 CHUNKS = 32  # of a tile that may wait for a slow disk

@@ -1,4 +1,4 @@
-"""A tile: a batch of chains in one compiled program, with a random stream of its own.
+"""A tile: a batch of chains in one compiled program.
 
 The step of one chain is compiled to machine code by `limpet.native`; what that cannot do, or is too
 large for it, goes to XLA. Chains come first in every array, then steps.

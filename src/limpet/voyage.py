@@ -16,7 +16,7 @@ from limpet.tuning import Tuner
 from limpet.watch import Watch
 
 PATIENCE = 10_000  # draws that a chain should have made, but made none, before it counts as stuck
-LOOK = 0.2  # seconds that an advance should take at most
+LOOK = 0.2  # seconds between two looks at a run, so what an advance should take at most
 LONGEST = 200_000  # steps without a draw after which a chain counts as stuck in any case
 
 

@@ -80,9 +80,9 @@ def _entry(array, axes):
 
 
 def _key(program, *sizes):
-    """What machine code depends on: the program, the processor, and how it is compiled."""
+    """What machine code depends on, beside the processor: the program and how it is compiled."""
     here = Path(__file__).parent
-    parts = [llvm.llvm_version_info, *_processor()[1:], *sizes, fingerprint_of(program, ADDRESS)]
+    parts = [llvm.llvm_version_info, *sizes, fingerprint_of(program, ADDRESS)]
     parts += [file.read_text() for file in sorted(here.glob("*.py"))]
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
