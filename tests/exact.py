@@ -25,6 +25,7 @@ from limpet.kernels.base import Move
 from limpet.noise import Noise
 
 LARGEST = 12  # most unknowns of a random problem
+WIDTH = 256  # a problem of n unknowns gets this many chains, 256 // n times
 EVERYWHERE = (-np.inf, np.inf)
 FAST_TO_COMPILE = {"xla_backend_optimization_level": 1}  # most of the time goes into compiling
 PAIRS = 3  # pairs of functions f, g whose inner products test self-adjointness
