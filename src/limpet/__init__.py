@@ -27,7 +27,7 @@ from limpet.errors import (  # noqa: E402
     StuckError,
 )
 from limpet.handover import as_blackjax  # noqa: E402
-from limpet.kernels import SAS, RandomWalk, SurfaceSampler  # noqa: E402
+from limpet.kernels import SAS, Lifted, RandomWalk, SurfaceSampler  # noqa: E402
 from limpet.plot import plot  # noqa: E402
 from limpet.progress import Progress  # noqa: E402
 from limpet.results import Summary, summary  # noqa: E402
@@ -40,6 +40,7 @@ __all__ = [
     "SAS",
     "InputError",
     "InterruptedWarning",
+    "Lifted",
     "LimpetError",
     "LimpetWarning",
     "MixingWarning",

@@ -93,6 +93,14 @@ def probability(name, value):
     return number
 
 
+def probability_or_zero(name, value):
+    """A number from zero to one, as a float."""
+    number = _number(name, value)
+    if not 0 <= number <= 1:
+        raise InputError(f"{name}={value!r}: expected a probability, from 0 to 1.")
+    return number
+
+
 def whole(name, value, least):
     """A whole number no smaller than `least` that fits 63 bits, as an int."""
     try:

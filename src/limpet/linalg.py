@@ -82,6 +82,15 @@ def tangent(normals: Normals, L: Square, v: Vector) -> Vector:
     return v - along(normals, solve_upper(L, solve_lower(L, across(normals, v))))
 
 
+def dual(normals: Normals, L: Square) -> Normals:
+    """G K^-1: the columns that pair with the normals as 1 with their own and 0 with the others."""
+    m = len(L)
+    if m > UNROLLED:
+        return lapack.cho_solve((L, True), normals.T).T
+    inverse = [solve_upper(L, solve_lower(L, row)) for row in jnp.eye(m)]
+    return jnp.stack([along(normals, column) for column in inverse], axis=-1)
+
+
 def half_log_det(L: Square):
     """Half the log determinant of K = L L^T."""
     m = len(L)

@@ -52,35 +52,36 @@ def project(
     target: Target,
     start: Vector,
     normals: Normals,
+    level: Values,
     tolerance: Values,
     cap: int,
     active: Bool[Array, ""],
 ) -> Landing:
-    """The point `start + normals a` with |q| <= tolerance, found in at most `cap` Newton updates.
+    """The point `start + normals a` with |q - level| <= tolerance, in at most `cap` Newton updates.
 
     Reverse checks rely on this being a function of its arguments alone. A chain that is not
     `active` makes no updates, so that it does not keep the others of its batch waiting.
     """
     if len(tolerance) > UNROLLED:
-        start = _approach(target, start, normals, tolerance, active)
+        start = _approach(target, start, normals, level, tolerance, active)
 
     def going(carry):
         updates, _, values, gradients = carry
-        off = jnp.any(jnp.abs(values) > tolerance)
+        off = jnp.any(jnp.abs(values - level) > tolerance)
         return active & off & (updates < cap) & _sound(values, gradients)
 
     def update(carry):
         updates, x, values, gradients = carry
-        x = x - along(normals, solve(inner(gradients, normals), values))
+        x = x - along(normals, solve(inner(gradients, normals), values - level))
         return updates + 1, x, *target.values_and_normals(x)
 
     first = (0, start, *target.values_and_normals(start))
     _, x, values, gradients = jax.lax.while_loop(going, update, first)
-    return _landing(x, values, gradients, on=jnp.all(jnp.abs(values) <= tolerance))
+    return _landing(x, values, gradients, on=jnp.all(jnp.abs(values - level) <= tolerance))
 
 
-def _approach(target, x, normals, tolerance, active):
-    """As near to the surface as updates with the Gram matrix K of the normals lead.
+def _approach(target, x, normals, level, tolerance, active):
+    """As near to the level as updates with the Gram matrix K of the normals lead.
 
     K stands in for Newton's matrix, G(x)^T `normals`. It is factored once, so that an update costs
     q and O(nm), where Newton's costs the gradients and O(nm^2). Each has to bring |q| down enough:
@@ -89,11 +90,11 @@ def _approach(target, x, normals, tolerance, active):
     L = factor(normals)
 
     def misses(values):
-        return jnp.max(jnp.abs(values) / tolerance)
+        return jnp.max(jnp.abs(values - level) / tolerance)
 
     def update(carry):
         x, values, _ = carry
-        new = x - along(normals, solve_upper(L, solve_lower(L, values)))
+        new = x - along(normals, solve_upper(L, solve_lower(L, values - level)))
         new_values = target.values(new)
         nearer = misses(new_values) <= ENOUGH * misses(values)
         x, values = jnp.where(nearer, new, x), jnp.where(nearer, new_values, values)

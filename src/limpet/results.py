@@ -52,7 +52,7 @@ def tree(arrays: dict[str, dict], layout: Layout, snapshots: list[dict], about: 
         "draws_asked": about["draws"],
         "parameters": about["parameters"]
         | {
-            name: float(size)
+            name: type(about["parameters"][name])(size)  # slides are whole
             for name, size in zip(about["sizes"], np.median(sizes, 0), strict=True)
         },
         "seconds": max(float(snapshot["seconds"]) for snapshot in snapshots),

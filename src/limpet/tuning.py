@@ -20,9 +20,14 @@ SHARE = 0.75  # of warm-up spent on tuning; the rest forgets where it led
 CELLS = 20  # of the histogram, per factor of ten
 DECADES = 8.0  # how far a size may be turned, up or down
 FIRST, LAST = 4.0, 0.3  # half the range tried in the first round and in the last, in decades
+MOST_SLIDES = 1_000  # of a trajectory
+ALIKE = 0.1  # decades from the best step size at which a number of slides is judged
+FADING = 0.5  # of what was known a round ago
+TINY = 1e-300
 ENOUGH = 20  # proposals below which nothing is known
 NEARLY = 0.95  # of the best is as good as the best
-GOLDEN = (0.7548776662466927, 0.5698402909980532, 0.6180339887498949)  # spread evenly, jointly
+# multiples of these are spread evenly, also jointly
+GOLDEN = (0.7548776662466927, 0.5698402909980532, 0.6180339887498949, 0.41421356237309515)
 
 
 class Tuner:
@@ -37,6 +42,7 @@ class Tuner:
         # of each knob and cell: proposals, and what they were worth in all
         self.record = np.zeros((len(self.knobs), 2, cells))
         self.centres = np.zeros(len(self.knobs))  # decades from the sizes given
+        self.spread = 0.0  # variance of the chains' points, summed over coordinates
 
     def learning(self, step: int) -> bool:
         """Whether sizes are still being tried at this step."""
@@ -48,8 +54,12 @@ class Tuner:
             shape = self.width, steps
             return {name: np.broadcast_to(size, shape) for name, size in self.found().items()}
         offsets = self._offsets(first_step, steps)
+        return self._sizes(offsets)
+
+    def _sizes(self, offsets) -> dict:
+        """The sizes that are so many decades from those given, by name."""
         return {
-            name: self.given[name] * 10.0**offset
+            name: _turned(knob, self.given[name], offset)
             for knob, offset in zip(self.knobs, offsets, strict=True)
             for name in knob.names
         }
@@ -58,24 +68,20 @@ class Tuner:
         """The decades by which each knob is turned, for each chain and step."""
         step = first_step + np.arange(steps)
         trial = step * self.width + np.arange(self.width)[:, None]
-        half = self._half_range(step // ROUND)
         turned = np.empty((len(self.knobs), self.width, steps))
         for k, knob in enumerate(self.knobs):
             spread = 2 * ((0.5 + GOLDEN[k] * trial) % 1) - (1 if knob.may_grow else 2)
-            turned[k] = self.centres[k] + half * spread
+            turned[k] = self.centres[k] + self._half_range(step // ROUND, knob) * spread
         return np.clip(turned, -DECADES, DECADES)
 
     def found(self) -> dict:
         """The sizes as they were found."""
-        return {
-            name: float(self.given[name] * 10.0**centre)
-            for knob, centre in zip(self.knobs, self.centres, strict=True)
-            for name in knob.names
-        }
+        return {name: size.item() for name, size in self._sizes(self.centres).items()}
 
-    def _half_range(self, now):
+    def _half_range(self, now, knob):
         narrowed = np.minimum(now / max(1, self.rounds - 1), 1.0)
-        return FIRST * (LAST / FIRST) ** np.minimum(2 * narrowed, 1.0)
+        half = FIRST * (LAST / FIRST) ** np.minimum(2 * narrowed, 1.0)
+        return np.minimum(half, 1.0) if knob.whole else half  # many slides take long to try
 
     def learn(self, trace: Trace, before: np.ndarray, first_step: int):
         """Take in what a block of steps, the first from `before`, was worth; maybe narrow."""
@@ -88,23 +94,29 @@ class Tuner:
         offsets = self._offsets(first_step, steps)
         for k, knob in enumerate(self.knobs):
             mine = np.isin(move, knob.moves)
+            if knob.whole:  # what the number is worth is seen with steps of the right size only
+                mine &= np.abs(offsets[0] - self.centres[0]) < ALIKE
             cell = np.rint((offsets[k][mine] + DECADES) * CELLS).astype(int)
             worth = (distance if knob.acceptance is None else trace.acceptance)[mine]
             self.record[k, 0] += np.bincount(cell, minlength=self.record.shape[2])
             self.record[k, 1] += np.bincount(cell, worth, minlength=self.record.shape[2])
+        self.spread = max(FADING * self.spread, np.var(trace.x, axis=(0, 1)).sum())
         if (first_step + steps) % ROUND == 0:
             self._narrow((first_step + steps) // ROUND - 1)
 
     def _narrow(self, now):
         decades = np.arange(self.record.shape[2]) / CELLS - DECADES
-        reach = max(self._half_range(now) / 4, 1 / CELLS)
-        blur = np.exp(-0.5 * ((decades[:, None] - decades) / reach) ** 2)
         for k, knob in enumerate(self.knobs):
+            reach = max(self._half_range(now, knob) / 4, 1 / CELLS)
+            blur = np.exp(-0.5 * ((decades[:, None] - decades) / reach) ** 2)
             tried, worth = self.record[k] @ blur
             known = (tried >= 1) & (knob.may_grow | (decades <= 0))
             if self.record[k, 0].sum() < ENOUGH:
                 continue
             value = np.where(known, worth / np.maximum(tried, 1), 0.0)
+            if knob.whole:
+                value = self._effective(value) / _turned(knob, self.given[knob.names[0]], decades)
+                self.record[k] *= FADING  # of other step sizes
             best = NEARLY * value.max()
             if not best:  # no proposal succeeded: the steps are too large
                 self.centres[k] = decades[known].min()
@@ -112,3 +124,15 @@ class Tuner:
                 self.centres[k] = decades[value >= best].min()
             else:
                 self.centres[k] = decades[value >= min(knob.acceptance, best)].max()
+
+    def _effective(self, distance):
+        """Effective draws in a draw, from the mean squared distance between successive ones."""
+        # a correlation of rho between them means a distance of 2 (1 - rho) variances
+        rho = np.maximum(1 - distance / max(2 * self.spread, TINY), 0.0)
+        return (1 - rho) / (1 + rho)
+
+
+def _turned(knob, given, decades):
+    """A size as it is used, so many decades from the one given."""
+    size = np.asarray(given * 10.0**decades)
+    return np.clip(np.rint(size), 1, MOST_SLIDES) if knob.whole else size

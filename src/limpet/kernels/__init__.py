@@ -1,6 +1,7 @@
 """The samplers, one file each."""
 
 from limpet.kernels.base import Info, Kernel, Move, Outcome, State
+from limpet.kernels.lifted import Lifted
 from limpet.kernels.random_walk import RandomWalk
 from limpet.kernels.sas import SAS
 from limpet.kernels.surface import SurfaceSampler
@@ -9,6 +10,7 @@ __all__ = [
     "SAS",
     "Info",
     "Kernel",
+    "Lifted",
     "Move",
     "Outcome",
     "RandomWalk",

@@ -22,12 +22,13 @@ from limpet.target import Target, check_target
 
 
 class Move(enum.IntEnum):
-    """The paper's four moves (section 2.1); what each chain does at each step is one of them."""
+    """What a chain can do in a step; the first four are the paper's (section 2.1)."""
 
     HARD = 0
     OFF = 1
     ON = 2
     SOFT = 3
+    SLIDE = 4  # along a level set of q, off the surface: not in the paper
 
 
 class Outcome(enum.IntEnum):
@@ -44,8 +45,7 @@ class Outcome(enum.IntEnum):
 class State(NamedTuple):
     """Where a chain is, and what was computed there.
 
-    Off the surface `factor` is left over from the last point on it, and not used. A sampler that
-    never projects has no columns of normals.
+    A sampler that never projects has no columns of normals.
     """
 
     x: Any
@@ -72,6 +72,7 @@ class Knob(NamedTuple):
     moves: tuple[Move, ...]
     acceptance: float | None = None  # the largest size is wanted with this; if None, the farthest
     may_grow: bool = True  # beyond what was given
+    whole: bool = False  # a number of slides: whole, and the most effective draws per slide wanted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +108,10 @@ class Kernel(abc.ABC):
     @abc.abstractmethod
     def is_draw(self, state: State) -> Bool[Array, ""]:
         """Whether this state is one of the draws that the sampler is run for."""
+
+    def noise_size(self, state: State) -> int:
+        """How many normal numbers a step takes."""
+        return len(state.x)
 
     def parameters(self, target: Target) -> dict:
         """The numbers it runs with on this target, defaults filled in."""
@@ -173,8 +178,8 @@ class Kernel(abc.ABC):
             The next state, and what was done: move, outcome, acceptance probability.
         """
         layout = Layout.of(state.x)
-        noise = draw_noise(key, layout.size)
         flat = state._replace(x=layout.vector(state.x))
+        noise = draw_noise(key, self.noise_size(flat))
         new, info = self.move(target.on_vectors(layout), noise, flat)
         return new._replace(x=layout.point(new.x)), info
 
@@ -186,13 +191,13 @@ def draw_noise(key: PRNGKeyArray, n: int) -> Noise:
     return Noise(jax.random.normal(for_z, (n,)), choice, coin)
 
 
-def project_from(kernel, target, x, normals, start, *, reach, active) -> Landing:
-    """Project `start` along the normals at x, to the tolerance that x sets.
+def project_from(kernel, target, x, normals, start, *, level, reach, active) -> Landing:
+    """Project `start` along the normals at x to where q = level, to the tolerance that x sets.
 
     The tolerance is relative: it means the same when q or x is counted in other units.
     """
     tolerance = kernel.tolerance * jnp.linalg.norm(normals, axis=0) * _length(x, reach)
-    return project(target, start, normals, tolerance, kernel.newton_cap, active)
+    return project(target, start, normals, level, tolerance, kernel.newton_cap, active)
 
 
 def came_back(kernel, landing: Landing, state: State):
@@ -206,35 +211,45 @@ def _length(x, reach):
     return jnp.linalg.norm(x) + reach
 
 
-def judge(noise, log_ratio, *, known, inside, finite, landed, returned):
-    """The outcome of a proposal and its acceptance probability; the first cause counts.
+def obstacle(*, known, inside, finite, landed, returned) -> Int[Array, ""]:
+    """What is in the way of a proposal, as an Outcome: ACCEPTED if nothing is.
 
     `known`: whether there is a point to hold against the walls. The other flags say whether it is
     inside them, whether q was finite all the way, and whether the projections succeeded.
     """
-    causes = [
-        (known & ~inside, Outcome.WALL),
-        (~finite, Outcome.NOT_FINITE),
-        (~landed, Outcome.FORWARD),
-        (~returned, Outcome.REVERSE),
-        (jnp.isnan(log_ratio) | (log_ratio == jnp.inf), Outcome.NOT_FINITE),
-    ]
-    possible = ~jnp.any(jnp.stack([failed for failed, _ in causes]), axis=0)
-    acceptance = jnp.where(possible, jnp.exp(jnp.minimum(0.0, log_ratio)), 0.0)
-    causes.append((~(noise.coin < acceptance), Outcome.METROPOLIS))
-    outcome = jnp.select(
-        [failed for failed, _ in causes], [cause for _, cause in causes], Outcome.ACCEPTED
+    return jnp.select(
+        [known & ~inside, ~finite, ~landed, ~returned],
+        [Outcome.WALL, Outcome.NOT_FINITE, Outcome.FORWARD, Outcome.REVERSE],
+        Outcome.ACCEPTED,
     )
-    return outcome, acceptance
+
+
+def sooner(first, then):
+    """The obstacle that was met first."""
+    return jnp.where(first == Outcome.ACCEPTED, then, first)
+
+
+def judge(noise, log_ratio, met: Int[Array, ""]):
+    """The outcome of a proposal that met this obstacle, or none, and its acceptance probability."""
+    unknown = jnp.isnan(log_ratio) | (log_ratio == jnp.inf)
+    met = sooner(met, jnp.where(unknown, Outcome.NOT_FINITE, Outcome.ACCEPTED))
+    likely = jnp.exp(jnp.minimum(0.0, log_ratio))
+    acceptance = jnp.where(met == Outcome.ACCEPTED, likely, 0.0)
+    refused = jnp.where(noise.coin < acceptance, Outcome.ACCEPTED, Outcome.METROPOLIS)
+    return sooner(met, refused), acceptance
 
 
 def on_surface(target: Target, x: Vector, step_size) -> State:
     """The first state of a chain that makes steps of this size, at a point of the surface."""
     values, normals = target.values_and_normals(x)
-    on = jnp.bool_(True)
-    distance = jnp.linalg.norm(x)
-    reach = jnp.where(distance > 1e-8 * step_size, distance, step_size)
+    on, reach = jnp.bool_(True), reach_of(x, step_size)
     return State(x, on, values, normals, factor(normals), target.log_density_at(x), reach)
+
+
+def reach_of(x: Vector, step_size) -> Float[Array, ""]:
+    """How far from the origin a chain begins; at the origin itself, its step size will do."""
+    distance = jnp.linalg.norm(x)
+    return jnp.where(distance > 1e-8 * step_size, distance, step_size)
 
 
 def hard_log_ratio(state: State, proposal: State, slide, back, sigma, gradient_factor=1.0):

@@ -15,6 +15,7 @@ from limpet.kernels.base import (
     check_fields,
     chosen,
     judge,
+    obstacle,
     soft_log_ratio,
 )
 
@@ -71,14 +72,13 @@ class RandomWalk(Kernel):
         """One Soft move (2.22)."""
         proposal = self._state(target, state.x + self.defaults(target)["sigma"] * noise.z)
         always = jnp.bool_(True)
-        outcome, acceptance = judge(
-            noise,
-            soft_log_ratio(state, proposal),
+        met = obstacle(
             known=always,
             inside=target.contains(proposal.x),
             finite=jnp.all(jnp.isfinite(proposal.values)),
             landed=always,
             returned=always,
         )
+        outcome, acceptance = judge(noise, soft_log_ratio(state, proposal), met)
         new = chosen(outcome == Outcome.ACCEPTED, proposal, state)
         return new, Info(jnp.asarray(Move.SOFT), outcome, acceptance)

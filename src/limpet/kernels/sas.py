@@ -1,17 +1,23 @@
 """The Surface Augmented Sampler: Magnani, arXiv 2206.05644, section 2.
 
 The chain has law pi_eps + pi_s: off the surface S it follows pi_eps, on it pi_s. On S it slides
-(Hard) or lets go (Off); off S it wanders (Soft) or lands (On). Hard, Off and On are each two Newton
-projections of one form, so one pipeline serves a whole batch of chains; its two branches spare a
-chain that goes alone what its move does not need:
+(Hard) or lets go (Off); off S it wanders (Soft) or lands (On). Beyond the paper, it may slide off
+S, too (Slide), along the level set {q = q(x)}: as a Hard move does along {q = 0}, and with the same
+acceptance, since |q| stays. All but Soft are two Newton projections of one form, so one pipeline
+serves a whole batch of chains; its two branches spare a chain that goes alone what its move does
+not need:
 
     move   first projection                        second projection
     Hard   from x + slide, along G(x), to y        from y + back, along G(y): must return to x
+    Slide  the same, to the level of x             the same
     Off    from y = x + kick, along G(y), to foot  from foot + back, along G(foot): must return to x
     On     from x, along G(x), to foot             from foot + slide, along G(foot), to y
+
+A Hard or Slide move of several slides (`limpet.kernels.travel`) makes the last of them here.
 """
 
 import dataclasses
+from functools import partial
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -30,10 +36,13 @@ from limpet.kernels.base import (
     chosen,
     hard_log_ratio,
     judge,
+    obstacle,
     on_surface,
     project_from,
     soft_log_ratio,
+    sooner,
 )
+from limpet.kernels.travel import check_trajectory, jittered, knobs_of, leaps_of, pushes, travel
 from limpet.linalg import (
     across,
     along,
@@ -76,6 +85,13 @@ class SAS(Kernel):
     off_probability, on_probability : float
         How often a chain on the surface tries to leave (else Hard), and one off it tries to land
         (else Soft): the paper's lambda_21 and lambda_12.
+    slide_probability : float
+        How often a chain off the surface slides along the level set of q that it is on; zero in the
+        paper.
+    trajectory : int, optional
+        Slides in one Hard move, or along a level set; one in the paper, None leaves it to warm-up.
+        With more, they follow the gradient of the density, and `sigma_hrd` is varied a little from
+        move to move.
     newton_cap : int
         Most Newton updates of a projection; the paper used 5.
     tolerance : float
@@ -98,17 +114,13 @@ class SAS(Kernel):
     sigma_sft: float | None = None
     off_probability: float = 0.2
     on_probability: float = 0.8
+    slide_probability: float = 0.0
+    trajectory: int | None = 1
     newton_cap: int = 8
     tolerance: float = 1e-12
     reverse_tolerance: float = 1e-8
 
-    static = ("newton_cap",)
-    moves = (Move.HARD, Move.OFF, Move.ON, Move.SOFT)
-    knobs = (
-        Knob(("sigma_hrd",), (Move.HARD,)),
-        Knob(("sigma_tan", "sigma_on"), (Move.OFF, Move.ON), acceptance=0.5, may_grow=False),
-        Knob(("sigma_sft",), (Move.SOFT,), acceptance=0.4),
-    )
+    static = ("trajectory", "newton_cap")
 
     def __post_init__(self):
         check_fields(
@@ -123,7 +135,30 @@ class SAS(Kernel):
             "reverse_tolerance",
         )
         check_fields(self, errors.probability, "off_probability", "on_probability")
+        check_fields(self, errors.probability_or_zero, "slide_probability")
         check_fields(self, errors.count, "newton_cap")
+        check_trajectory(self)
+        if (total := self.on_probability + self.slide_probability) > 1:
+            raise errors.InputError(
+                f"on_probability={self.on_probability} and slide_probability="
+                f"{self.slide_probability} add up to {total:.4g}: expected at most 1, for both are"
+                " shares of what a chain does off the surface."
+            )
+
+    @property
+    def knobs(self):
+        """Slides go far; the others are to be accepted."""
+        return (
+            *knobs_of(self, Move.HARD, Move.SLIDE),
+            Knob(("sigma_tan", "sigma_on"), (Move.OFF, Move.ON), acceptance=0.5, may_grow=False),
+            Knob(("sigma_sft",), (Move.SOFT,), acceptance=0.4),
+        )
+
+    @property
+    def moves(self):
+        """The paper's four, and Slide if there is any."""
+        paper = (Move.HARD, Move.OFF, Move.ON, Move.SOFT)
+        return (*paper, Move.SLIDE) if self.slide_probability else paper
 
     def share_kept(self):
         """The share of steps off S, from the constants of equation (3.10)."""
@@ -141,11 +176,12 @@ class SAS(Kernel):
             "sigma_tan": eps if self.sigma_tan is None else self.sigma_tan,
             "sigma_on": eps if self.sigma_on is None else self.sigma_on,
             "sigma_sft": 0.7 * eps if self.sigma_sft is None else self.sigma_sft,
+            "trajectory": leaps_of(self),
         }
 
     def scales(self, target):
         """The step sizes on this target."""
-        prp, tan, on, sft = self.defaults(target).values()
+        prp, tan, on, sft, _ = self.defaults(target).values()
         return Scales(self.sigma_hrd, prp / target.eps, tan, on, sft)
 
     def start(self, target, x):
@@ -154,39 +190,42 @@ class SAS(Kernel):
 
     def move(self, target, noise, state):
         """One step: the proposals of section 2.2, accepted with probability (2.2)."""
-        sigma, x, z, reach = self.scales(target), state.x, noise.z, state.reach
-        leaves, lands = noise.choice < self.off_probability, noise.choice < self.on_probability
-        hard, off = state.on & ~leaves, state.on & leaves
-        on, soft = ~state.on & lands, ~state.on & ~lands
+        sigma, z, reach, choice = self.scales(target), noise.z, state.reach, noise.choice
+        leaves, lands = choice < self.off_probability, choice < self.on_probability
+        hard, off, on = state.on & ~leaves, state.on & leaves, ~state.on & lands
+        aside = ~state.on & ~lands & (choice < self.on_probability + self.slide_probability)
+        soft, slides = ~(hard | off | on | aside), hard | aside
 
         # one z serves every move: r and the tangent part of z are independent
         r = solve_lower(state.factor, across(state.normals, z))
         along_surface = z - along(state.normals, solve_upper(state.factor, r))
-        slide = sigma.hrd * along_surface
+        h = jittered(self, sigma.hrd, self._rest(state.on, choice))
+        slide, level = h * along_surface, jnp.where(aside, state.values, 0.0)
         kick = sigma.tan * along_surface + pushed(state, sigma.prp * r)  # (2.7)
 
+        way = travel(self, target, state, slide, h, level, leaps_of(self) - 1, active=slides)
+        here, x = way.state, way.state.x
         away = landing(target, x + jnp.where(off, kick, sigma.sft * z))
-        base, normals = chosen(off, (away.x, away.normals), (x, state.normals))
-        start = jnp.where(hard, x + slide, base)
-        first = project_from(self, target, base, normals, start, reach=reach, active=~soft)
+        base, normals = chosen(off, (away.x, away.normals), (x, here.normals))
+        land = partial(project_from, self, target, level=level, reach=reach)
+        start = jnp.where(slides, x + way.slide + way.push, base)
+        first = land(base, normals, start, active=~soft)
         L = factor(first.normals)
         second_slide = tangent(first.normals, L, jnp.where(on, sigma.on * z, x - first.x))
-        start = first.x + second_slide
         active = first.landed & ~soft
-        second = project_from(
-            self, target, first.x, first.normals, start, reach=reach, active=active
-        )
+        second = land(first.x, first.normals, first.x + second_slide, active=active)
 
-        end = chosen(hard, first, chosen(on, second, away))
+        end = chosen(slides, first, chosen(on, second, away))
         proposal = State(
             x=end.x,
             on=hard | on,
             values=end.values,
             normals=end.normals,
-            factor=cond(on, lambda: factor(second.normals), lambda: L),
+            factor=cond(slides, lambda: L, lambda: factor(end.normals)),
             log_density=target.log_density_at(end.x),
             reach=reach,
         )
+        back = second_slide - pushes(self, target, proposal, h)
         on_s, off_s = chosen(off, state, proposal), chosen(off, proposal, state)
         E = cond(
             off | on,
@@ -194,24 +233,30 @@ class SAS(Kernel):
             lambda: jnp.nan,
         )
         log_ratio = jnp.select(
-            [hard, off, on],
-            [hard_log_ratio(state, proposal, slide, second_slide, sigma.hrd), E, -E],
+            [slides, off, on],
+            [hard_log_ratio(state, proposal, slide, back, h), E, -E],
             soft_log_ratio(state, proposal),
         )
 
-        landed = off | soft | (first.landed & (hard | second.landed))
-        outcome, acceptance = judge(
-            noise,
-            log_ratio,
+        landed = off | soft | (first.landed & (slides | second.landed))
+        met = obstacle(
             known=landed,
             inside=target.contains(proposal.x),
             finite=end.finite & (soft | (first.finite & (second.finite | ~first.landed))),
             landed=landed,
-            returned=on | soft | (first.landed & came_back(self, second, state)),
+            returned=on | soft | (first.landed & came_back(self, second, here)),
         )
-        move = jnp.select([hard, off, on], [Move.HARD, Move.OFF, Move.ON], Move.SOFT)
+        outcome, acceptance = judge(noise, log_ratio, sooner(way.obstacle, met))
+        move = jnp.select(
+            [hard, off, on, soft], [Move.HARD, Move.OFF, Move.ON, Move.SOFT], Move.SLIDE
+        )
         new = chosen(outcome == Outcome.ACCEPTED, proposal, state)
         return new, Info(move, outcome, acceptance)
+
+    def _rest(self, on, choice):
+        """What is left to chance after the choice of a slide: uniform on [0, 1)."""
+        least = jnp.where(on, self.off_probability, self.on_probability)
+        return (choice - least) / jnp.where(on, 1 - self.off_probability, self.slide_probability)
 
 
 def pushed(state, r):

@@ -468,11 +468,16 @@ def _slice(code, parameters, out, a):
 
 
 def _pad(code, parameters, out, a, value):
-    if any(low < 0 or high < 0 for low, high, _ in parameters["padding_config"]):
-        raise UnsupportedError("padding that cuts off")
     padded = _numbers(out.shape, [value.item()] * out.size)
-    inside = zip(parameters["padding_config"], out.shape, strict=True)
-    padded[tuple(slice(low, size - high, gap + 1) for (low, high, gap), size in inside)] = a
+    places, kept = [], []
+    for (low, _, gap), length, size in zip(
+        parameters["padding_config"], a.shape, out.shape, strict=True
+    ):
+        place = low + (gap + 1) * np.arange(length)
+        inside = (place >= 0) & (place < size)  # padding may be negative, and cut off
+        places.append(place[inside])
+        kept.append(np.flatnonzero(inside))
+    padded[np.ix_(*places)] = a[np.ix_(*kept)]
     return padded
 
 
