@@ -3,8 +3,10 @@
 Every step of every chain of a tile tries a size of its own, spread evenly in the logarithm over a
 range that narrows as more is known. Hard moves are there to travel: what their size is worth is the
 mean squared distance that proposals went, for it makes successive points least alike; of sizes
-almost as good the smallest is taken, whose proposals fail less. Soft moves are to be accepted in
-two cases of five, as the paper has it. Off and On moves change sides, for which any small size
+almost as good the smallest is taken, whose proposals fail less. Where a Hard move is a trajectory
+of several slides, these are to be accepted in four cases of five, and there are to be as many as
+give the most effective draws per slide; of numbers almost as good the largest is taken, for what is
+slower than the rest. Soft moves are to be accepted in two cases of five, as the paper has it. Off and On moves change sides, for which any small size
 will do: theirs is lowered if half of them are refused, and else left alone.
 
 Sizes are frozen after the last round, well before the first draw.
@@ -110,8 +112,8 @@ class Tuner:
             reach = max(self._half_range(now, knob) / 4, 1 / CELLS)
             blur = np.exp(-0.5 * ((decades[:, None] - decades) / reach) ** 2)
             tried, worth = self.record[k] @ blur
-            known = (tried >= 1) & (knob.may_grow | (decades <= 0))
-            if self.record[k, 0].sum() < ENOUGH:
+            known = (tried >= (ENOUGH if knob.whole else 1)) & (knob.may_grow | (decades <= 0))
+            if self.record[k, 0].sum() < ENOUGH or not known.any():
                 continue
             value = np.where(known, worth / np.maximum(tried, 1), 0.0)
             if knob.whole:
@@ -120,10 +122,12 @@ class Tuner:
             best = NEARLY * value.max()
             if not best:  # no proposal succeeded: the steps are too large
                 self.centres[k] = decades[known].min()
-            elif knob.acceptance is None:
-                self.centres[k] = decades[value >= best].min()
-            else:
+            elif knob.acceptance is not None:
                 self.centres[k] = decades[value >= min(knob.acceptance, best)].max()
+            elif knob.whole:
+                self.centres[k] = decades[value >= best].max()
+            else:
+                self.centres[k] = decades[value >= best].min()
 
     def _effective(self, distance):
         """Effective draws in a draw, from the mean squared distance between successive ones."""

@@ -17,7 +17,7 @@ from limpet.kernels.travel import check_trajectory, knobs_of, leaps_of, slid
 from limpet.linalg import factor
 from limpet.target import Target
 
-NO_FACTOR = np.zeros((0, 0))  # it depends on the step size, so it is not kept from step to step
+NO_FACTOR = jnp.zeros((0, 0))  # it depends on the step size, so it is not kept from step to step
 
 
 @dataclasses.dataclass(frozen=True)
