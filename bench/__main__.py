@@ -1,7 +1,7 @@
 """Everything: each part in a process of its own, then the figures and the verdicts.
 
-python -m bench --output docs/speed                # an hour; `make bench`
-python -m bench --output /tmp/quick --seconds 3    # the alternatives have less time each
+python -m bench --output docs/speed                # an hour and a half; `make bench`
+python -m bench --output /tmp/quick --seconds 3    # less time for each sampler
 python -m bench --output docs/speed --only speed   # one part anew, the others as they were
 """
 
@@ -16,8 +16,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.figures import draw
+from limpet.paper import eps_of
 
-PARTS = ("speed", "startup", "anatomy", "growth", "alternatives")
+PARTS = ("speed", "startup", "anatomy", "growth", "alternatives", "kernels")
+SHARE = {"alternatives": 1, "kernels": 1 / 4}  # of the seconds, for one run
 NUTS = ("numpyro", "nutpie", "blackjax")
 
 
@@ -61,7 +63,39 @@ def verdicts(found):
         rates = [median(e["limpet_ess_per_second"] for e in at(mine, beta)) for beta in betas]
         if len(rates) > 1:
             row(f"{model}: flat in beta, within 15 %", (v := max(rates) / min(rates)), v <= 1.15)
+    rows.extend(kernel_verdicts(found.get("kernels", [])))
     return rows
+
+
+def rate(record, observable):
+    """Effective draws per second of one observable."""
+    return record["ess"][observable] / record["seconds"]
+
+
+def kernel_verdicts(records):
+    """The same of limpet's own samplers: the best that converged, beside the paper's."""
+    records = [each for each in records if "ess" in each]  # not those that failed
+    for problem, seen, least in (("ellipsoid-sphere", "x1", 2.5), ("30 beads", "end-to-end", 10)):
+        runs = [e for e in records if (e["problem"], e["eps"]) == (problem, 0.01)]
+        paper = [rate(e, seen) for e in runs if e["kernel"] == "SAS (paper)"]
+        best = max((e for e in runs if e["converged"]), key=lambda e: rate(e, seen), default=None)
+        if runs and best is None:
+            yield f"{problem}: some kernel converges", "none", False
+        elif paper:
+            which, times = f"{problem}, {best['kernel']}", rate(best, seen) / paper[0]
+            yield f"{which}: at least {least} x SAS (paper)", f"{times:.3g}", times >= least
+            if seen == "x1":
+                cost = best["projections"] / best["ess"][seen]
+                yield f"{which}: at most 10 projections per draw", f"{cost:.3g}", cost <= 10
+            else:
+                z = abs(best["end_to_end_off_by"])
+                yield f"{which}: within 4 standard errors", f"{z:.3g}", z <= 4
+    lifted = [e for e in records if (e["problem"], e["kernel"]) == ("ellipsoid-sphere", "Lifted")]
+    by_beta = [[rate(e, "x1") for e in lifted if e["eps"] == eps_of(b)] for b in (1e2, 1e4, 1e6)]
+    if all(by_beta):
+        rates = [median(each) for each in by_beta]
+        times = max(rates) / min(rates)
+        yield "ellipsoid-sphere, Lifted: flat in beta, within 15 %", f"{times:.3g}", times <= 1.15
 
 
 def main():
@@ -77,8 +111,8 @@ def main():
         parser.error(f"--only {', '.join(sorted(unknown))}: expected some of {', '.join(PARTS)}")
     for part in options.only:
         command = [sys.executable, "-m", f"bench.{part}", "--json", str(files[part])]
-        if part == "alternatives":
-            command += ["--seconds", str(options.seconds)]
+        if part in SHARE:
+            command += ["--seconds", str(SHARE[part] * options.seconds)]
         subprocess.run(command, check=True)
     found = {p: json.loads(file.read_text()) for p, file in files.items() if file.exists()}
     draw(found, options.output)

@@ -17,6 +17,13 @@ NAMES = {
     "mici": "mici, lifted HMC",
 }
 MARKERS = "osD^v<>P"
+KERNELS = {  # color and marker
+    "SAS (paper)": (INK, "o"),
+    "SAS, trajectories": ("#c0392b", "s"),
+    "SAS, slides": ("#2a8c4a", "D"),
+    "SAS, slides and trajectories": (ORANGE, "^"),
+    "Lifted": (BLUE, "v"),
+}
 
 
 def draw(found: dict, folder: Path):
@@ -28,6 +35,8 @@ def draw(found: dict, folder: Path):
         _save(_growth(found["growth"]), folder / "growth.png")
     if "anatomy" in found:
         _save(_anatomy(found["anatomy"]), folder / "anatomy.png")
+    if "kernels" in found:
+        _save(_kernels(found["kernels"]), folder / "kernels.png")
 
 
 def _save(figure, path):
@@ -99,4 +108,52 @@ def _anatomy(parts):
     for k, name in enumerate(names):
         axes.text(parts[name], k, f" {parts[name]:.0f}", va="center", color=INK)
     axes.set_xlabel("nanoseconds per step and chain")
+    return figure
+
+
+def _kernels(records):
+    """Against eps, a panel for each problem; against beads, one for those of a single eps."""
+    records = [
+        each | {"beads": int(name.split()[0]) if "beads" in (name := each["problem"]) else None}
+        for each in records
+        if "ess_per_second" in each
+    ]
+    problems = list(dict.fromkeys(e["problem"] for e in records if e["beads"] in (None, 30)))
+    panels = [(name, "eps", [e for e in records if e["problem"] == name]) for name in problems]
+    chains = [e for e in records if e["beads"] and e["eps"] == 0.01]
+    if chains:
+        panels.append((r"stiff chains, $\varepsilon$ = 0.01", "beads", chains))
+    columns = min(4, len(panels) + 1)  # a place is left for the legend
+    rows = -(-(len(panels) + 1) // columns)
+    figure, grid = plt.subplots(rows, columns, figsize=(3.9 * columns, 3.3 * rows), squeeze=False)
+    for (title, along, mine), axes in zip(panels, grid.flat, strict=False):
+        for kernel, (color, marker) in KERNELS.items():
+            runs = [e for e in mine if e["kernel"] == kernel]
+            places = sorted({e[along] for e in runs})
+            at = [[e for e in runs if e[along] == place] for place in places]
+            rates = [np.median([e["ess_per_second"] for e in several]) for several in at]
+            axes.plot(places, rates, color=color, linewidth=2.5 if kernel == "Lifted" else 1.2)
+            for place, rate, several in zip(places, rates, at, strict=True):
+                face = color if all(e["converged"] for e in several) else "white"
+                axes.plot(place, rate, marker, color=color, markerfacecolor=face)
+        axes.set(xscale="log", yscale="log", title=title)
+        low, high = np.log10(axes.get_ylim())
+        axes.set_ylim(10 ** np.floor(low), 10 ** np.ceil(high))  # whole decades have short labels
+        axes.set_xlabel(r"$\varepsilon$" if along == "eps" else "beads")
+        axes.xaxis.set_minor_locator(plt.NullLocator())
+        if along == "beads":
+            axes.set_xticks(sorted({e["beads"] for e in mine}))
+            axes.xaxis.set_major_formatter("{x:.0f}")
+    for row in grid:
+        row[0].set_ylabel("effective draws per second")
+    for axes in grid.flat[len(panels) :]:
+        axes.axis("off")
+    handles = [
+        plt.Line2D([], [], color=color, marker=marker, label=kernel)
+        for kernel, (color, marker) in KERNELS.items()
+    ]
+    hollow = plt.Line2D([], [], color=GREY, marker="o", markerfacecolor="white", linestyle="none")
+    hollow.set_label("not converged: too high")
+    grid.flat[len(panels)].legend(handles=[*handles, hollow], loc="center", frameon=False)
+    figure.tight_layout()
     return figure

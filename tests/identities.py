@@ -9,6 +9,8 @@ proposal taken from the *finite-difference Jacobian* of the map from random numb
 Pairs lie along the last axis. Moves are made by the machine code that users run.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -16,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import limpet
 from limpet import tile
 from limpet.kernels.base import Outcome, State
 from limpet.noise import Noise
@@ -92,13 +95,22 @@ def is_inside(target, x):
 
 def foot_of(target, a):
     """The point of S that lies along the gradients at a: (2.20)."""
-    G = gradients(target, a)
+    return _landed(target, a, gradients(target, a), 0.0)
+
+
+def _landed(target, a, G, level):
+    """The point along the columns of G from a where q has this level."""
 
     def update(_, c):
         x = a + G @ c
-        return c - jnp.linalg.solve(gradients(target, x).T @ G, target.q(x))
+        return c - jnp.linalg.solve(gradients(target, x).T @ G, target.q(x) - level)
 
     return a + G @ jax.lax.fori_loop(0, 15, update, jnp.zeros(G.shape[1]))
+
+
+def scaled_q(target, x):
+    """Q / eps."""
+    return target.q(x) / target.eps
 
 
 @partial(jax.jit, static_argnums=0, compiler_options=RUN_ONCE)
@@ -108,27 +120,38 @@ def each(function, target, *columns):
     JAX knows a program by its function: one with a name is compiled once for all the samplers that
     are put to the test, a lambda every time.
     """
-    return jax.vmap(lambda *column: function(target, *column), in_axes=-1, out_axes=-1)(*columns)
+    rows = tuple(jnp.moveaxis(column, -1, 0) for column in columns)
+    # one after the other: batches of LAPACK can stop for good, see limpet.tile
+    results = jax.lax.map(lambda row: function(target, *row), rows)
+    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), results)
 
 
 # Moves with given random numbers.
 
 
-def go(kernel, target, states, z, crosses):
-    """The proposals made of z, accepted where possible: Hard or Soft moves, or Off or On."""
+CROSS, STAY = 0.0, 1.0  # choices of Off or On, and of Hard or Soft
+
+
+def aside(kernel):
+    """The choice of a Slide, in the middle of its range."""
+    return kernel.on_probability + kernel.slide_probability / 2
+
+
+def go(kernel, target, states, z, choice):
+    """The proposals made of z, accepted where possible, of the kind of move that was chosen."""
     pairs = z.shape[-1]
-    choice, coin = np.full((pairs, 1), 0.0 if crosses else 1.0), np.full((pairs, 1), -1.0)
+    choice, coin = np.full((pairs, 1), choice), np.full((pairs, 1), -1.0)
     noise = Noise(np.moveaxis(z, -1, 0)[:, None], choice, coin)
     states = jax.tree.map(lambda leaf: np.moveaxis(leaf, -1, 0), states)
     leaves, tree = jax.tree.flatten(((kernel, target), states))
-    program = _program(tree, tuple((np.shape(a), jnp.result_type(a)) for a in leaves))
+    program = _program(tree, tuple((np.shape(a), jnp.result_type(a)) for a in leaves), len(z))
     states, info = program((kernel, target), states, noise)
     info = jax.tree.map(lambda leaf: leaf[:, 0], info)
     return jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, -1), (states, info))
 
 
 @lru_cache(maxsize=8)
-def _program(tree, shapes):
+def _program(tree, shapes, size):
     constants, states = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*s) for s in shapes])
     state = jax.tree.map(lambda leaf: leaf.update(shape=leaf.shape[1:]), states)
     number = jax.ShapeDtypeStruct((), float)
@@ -137,11 +160,11 @@ def _program(tree, shapes):
         kernel, target = constants
         return type(kernel).move(kernel, target, noise, state)
 
-    noise = Noise(state.x, number, number)
+    noise = Noise(jax.ShapeDtypeStruct((size,), float), number, number)
     return tile.scan(move, constants, state, noise, width=len(states.x), block=1)
 
 
-def log_proposal(kernel, target, states, z, crosses, directions, basis):
+def log_proposal(kernel, target, states, z, choice, directions, basis):
     """Log density of the proposals made of z, and where it could be computed.
 
     `directions` are those of z that a proposal depends on, `basis` those that it moves in; the
@@ -153,7 +176,7 @@ def log_proposal(kernel, target, states, z, crosses, directions, basis):
         column = 0.0
         for k, weight in STENCIL.items():
             shifted = z + k * STEP * directions[:, i]
-            ends, info = go(kernel, target, states, shifted, crosses)
+            ends, info = go(kernel, target, states, shifted, choice)
             known &= info.outcome == Outcome.ACCEPTED
             column = column + weight * ends.x
         columns.append(column / (60 * STEP))
@@ -168,24 +191,105 @@ def along(basis, v):
     return np.einsum("niw,miw,mw->nw", basis, basis, v)
 
 
-def hard(kernel, target, states, z, log_f=log_on) -> Pairs:
-    """Hard moves from states on S, where the density is exp(log_f)."""
-    there, forward = go(kernel, target, states, z, False)
+@dataclass(frozen=True)
+class Rattle:
+    """A trajectory, longhand: leaps of size h from x with momentum z; where it ends, and with what.
+
+    One leap alone feels no force, as in the paper.
+    """
+
+    log_f: Callable
+    leaps: int
+
+    def __call__(self, target, x, z, h):
+        """Where it ends, and the momentum there."""
+        level, forced = target.q(x), self.leaps > 1
+
+        def along(x, v):
+            T = tangents(target, x)
+            return T @ (T.T @ v)
+
+        def kick(x):
+            return forced * h / 2 * along(x, jax.grad(self.log_f, argnums=1)(target, x))
+
+        p = along(x, z)
+        for _ in range(self.leaps):
+            half = p + kick(x)
+            y = _landed(target, x + h * half, gradients(target, x), level)
+            p = along(y, y - x) / h + kick(y)
+            x = y
+        return x, p
+
+
+def hard(kernel, target, states, z, log_f=log_on, choice=STAY) -> Pairs:
+    """Hard moves from states on S, or Slides from states off it; the density is exp(log_f)."""
+    there, forward = go(kernel, target, states, z, choice)
     T_x, T_y = each(tangents, target, states.x), each(tangents, target, there.x)
-    z_back = along(T_y, states.x - there.x) / kernel.sigma_hrd
-    back, backward = go(kernel, target, there, z_back, False)
-    log_h, known = log_proposal(kernel, target, states, z, False, T_x, T_y)
-    log_h_back, known_back = log_proposal(kernel, target, there, z_back, False, T_y, T_x)
+    h = np.full(z.shape[-1], step_size(kernel, choice))
+    end, p = each(Rattle(log_f, kernel.trajectory), target, states.x, z, h)
+    z_back = -np.asarray(p)
+    back, backward = go(kernel, target, there, z_back, choice)
+    log_h, known = log_proposal(kernel, target, states, z, choice, T_x, T_y)
+    log_h_back, known_back = log_proposal(kernel, target, there, z_back, choice, T_y, T_x)
     change = each(log_f, target, there.x) - each(log_f, target, states.x)
     longhand = change + log_h_back - log_h
     known &= known_back
-    return _pairs(target, states, there, forward, back, backward, longhand, known)
+    return _pairs(target, states, there, forward, back, backward, longhand, known, end)
+
+
+def slide(kernel, target, states, z) -> Pairs:
+    """Slides from states off S."""
+    return hard(kernel, target, states, z, choice=aside(kernel))
+
+
+def step_size(kernel, choice):
+    """That of a trajectory: what the choice of a move leaves to chance makes it long or short."""
+    if kernel.trajectory == 1:
+        return kernel.sigma_hrd
+    rest = 0.5 if hasattr(kernel, "slide_probability") and choice == aside(kernel) else choice
+    return kernel.sigma_hrd * (1 + 0.3 * (2 * rest - 1))
+
+
+@lru_cache
+def _above(target, n, length):
+    """The lifted surface of a target, longhand: points are x, and eta times a length."""
+
+    def log_density(point):
+        return target.log_density_at(point[:n]) - jnp.sum((point[n:] / length) ** 2) / 2
+
+    def q(point):
+        return target.q(point[:n]) / target.eps - point[n:] / length
+
+    return limpet.Target(q, 1.0, log_density=log_density)
+
+
+def lifted(kernel, target, states, z) -> Pairs:
+    """Moves on the lifted surface, as moves in x alone: their density is pi_eps itself."""
+    n, length = len(states.x), kernel.trajectory * kernel.sigma_hrd * 2 / np.pi
+    above = _above(target, n, length)
+
+    def raised(states):
+        return np.concatenate([states.x, length * np.asarray(each(scaled_q, target, states.x))])
+
+    there, forward = go(kernel, target, states, z, STAY)
+    h = np.full(z.shape[-1], step_size(kernel, STAY))
+    end, p = each(Rattle(log_on, kernel.trajectory), above, raised(states), z, h)
+    z_back = -np.asarray(p)
+    back, backward = go(kernel, target, there, z_back, STAY)
+    axes = np.repeat(np.eye(n)[..., None], z.shape[-1], axis=-1)
+    T_x, T_y = (np.asarray(each(tangents, above, raised(s))) for s in (states, there))
+    log_h, known = log_proposal(kernel, target, states, z, STAY, T_x, axes)
+    log_h_back, known_back = log_proposal(kernel, target, there, z_back, STAY, T_y, axes)
+    change = each(log_off, target, there.x) - each(log_off, target, states.x)
+    longhand = change + log_h_back - log_h
+    known &= known_back
+    return _pairs(target, states, there, forward, back, backward, longhand, known, end[:n])
 
 
 def soft(kernel, target, states, z) -> Pairs:
     """Soft moves from states off S; the proposal is symmetric by construction."""
-    there, forward = go(kernel, target, states, z, False)
-    back, backward = go(kernel, target, there, -z, False)
+    there, forward = go(kernel, target, states, z, STAY)
+    back, backward = go(kernel, target, there, -z, STAY)
     longhand = each(log_off, target, there.x) - each(log_off, target, states.x)
     known = np.ones(z.shape[-1], bool)
     return _pairs(target, states, there, forward, back, backward, longhand, known)
@@ -193,27 +297,27 @@ def soft(kernel, target, states, z) -> Pairs:
 
 def off(kernel, target, states, z) -> Pairs:
     """Off moves from states on S."""
-    there, forward = go(kernel, target, states, z, True)
+    there, forward = go(kernel, target, states, z, CROSS)
     foot = each(foot_of, target, there.x)
     z_back = along(each(tangents, target, foot), states.x - foot) / kernel.scales(target).on
-    back, backward = go(kernel, target, there, z_back, True)
+    back, backward = go(kernel, target, there, z_back, CROSS)
     longhand, known = _off_ratio(kernel, target, states, z, there, z_back, foot)
     return _pairs(target, states, there, forward, back, backward, longhand, known)
 
 
 def on(kernel, target, states, z) -> Pairs:
     """On moves from states off S."""
-    there, forward = go(kernel, target, states, z, True)
+    there, forward = go(kernel, target, states, z, CROSS)
     # a kick is linear in z, so small kicks along each axis tell which z leads back
     kicks = [
-        go(kernel, target, there, np.full_like(z, 0.0) + STEP * e[:, None], True)[0].x - there.x
+        go(kernel, target, there, np.full_like(z, 0.0) + STEP * e[:, None], CROSS)[0].x - there.x
         for e in np.eye(len(z))
     ]
     matrix = np.moveaxis(np.stack(kicks, axis=1), -1, 0) / STEP
     singular = np.linalg.cond(matrix) > 1e12
     matrix[singular] = np.eye(len(z))
     z_back = np.linalg.solve(matrix, np.asarray(states.x - there.x).T[..., None])[..., 0].T
-    back, backward = go(kernel, target, there, z_back, True)
+    back, backward = go(kernel, target, there, z_back, CROSS)
     foot = each(foot_of, target, states.x)
     longhand, known = _off_ratio(kernel, target, there, z_back, states, z, foot)
     known &= ~singular
@@ -228,18 +332,20 @@ def _off_ratio(kernel, target, on_s, z_off, off_s, z_on, foot):
     log_k2 = np.log(landing / leaving) + m / 2 * np.log(2 * np.pi) + np.sum(np.log(eps))
     T_foot, T_s = each(tangents, target, foot), each(tangents, target, on_s.x)
     axes = np.repeat(np.eye(n)[..., None], width, axis=-1)
-    log_h12, known = log_proposal(kernel, target, off_s, z_on, True, T_foot, T_s)
-    log_h21, known_off = log_proposal(kernel, target, on_s, z_off, True, axes, axes)
+    log_h12, known = log_proposal(kernel, target, off_s, z_on, CROSS, T_foot, T_s)
+    log_h21, known_off = log_proposal(kernel, target, on_s, z_off, CROSS, axes, axes)
     numerator = each(log_off, target, off_s.x) + np.log(landing) + log_h12
     denominator = log_k2 + each(log_on, target, on_s.x) + np.log(leaving) + log_h21
     return numerator - denominator, known & known_off
 
 
-def _pairs(target, states, there, forward, back, backward, longhand, known):
+def _pairs(target, states, there, forward, back, backward, longhand, known, end=None):
     with np.errstate(divide="ignore", invalid="ignore"):
         measured = np.log(forward.acceptance) - np.log(backward.acceptance)
         error = np.abs(measured - np.asarray(longhand))
     miss = np.linalg.norm(back.x - states.x, axis=0)
+    if end is not None:  # it is to end where it should, too
+        miss = np.maximum(miss, np.linalg.norm(there.x - end, axis=0))
     return Pairs(
         outcome=np.asarray(forward.outcome),
         inside=np.asarray(each(is_inside, target, there.x)),
@@ -263,6 +369,6 @@ def off_states(kernel, target, points, seed) -> State:
     states = on_states(kernel, target, points)
     rng = np.random.default_rng(seed)
     for _ in range(20):
-        left, _ = go(kernel, target, states, rng.normal(size=states.x.shape), True)
+        left, _ = go(kernel, target, states, rng.normal(size=states.x.shape), CROSS)
         states = jax.tree.map(lambda a, b, on=states.on: np.where(on, a, b), left, states)
     return jax.tree.map(lambda a: a[..., ~states.on], states)

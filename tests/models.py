@@ -62,6 +62,6 @@ CASES = {
     "beads": Case(
         limpet.Target(beads, 0.1),
         [c for k in range(9) for c in (0.8 * k + 0.8, 0.3 * (k % 2))],
-        0.03,
+        0.02,
     ),
 }

@@ -15,6 +15,8 @@ MODULES = [
     "limpet.linalg",
     "limpet.projection",
     "limpet.kernels.base",
+    "limpet.kernels.travel",
+    "limpet.kernels.lifted",
     "limpet.kernels.sas",
     "limpet.kernels.surface",
     "limpet.kernels.random_walk",
@@ -29,7 +31,7 @@ class Mutant(NamedTuple):
 
 
 def build(mutant: Mutant):
-    """The samplers with that change, by name: SAS, SurfaceSampler, RandomWalk."""
+    """The samplers with that change by name, and the kind of state that they take."""
     originals = {name: sys.modules[name] for name in MODULES}
     try:
         for name in MODULES:
@@ -41,11 +43,12 @@ def build(mutant: Mutant):
             copy = types.ModuleType(name)
             sys.modules[name] = copy
             exec(compile(source, f"<mutant of {name}>", "exec"), copy.__dict__)
-        return {
+        return {"State": sys.modules["limpet.kernels.base"].State} | {
             sampler: getattr(sys.modules[f"limpet.kernels.{module}"], sampler)
             for module, sampler in (
                 ("sas", "SAS"),
                 ("surface", "SurfaceSampler"),
+                ("lifted", "Lifted"),
                 ("random_walk", "RandomWalk"),
             )
         }
@@ -79,8 +82,8 @@ SAS_MUTANTS = {
         "return change - (jnp.sum(proposal.values**2) - jnp.sum(state.values**2)) / 2",
         "return change - (jnp.sum(proposal.values**2) - jnp.sum(state.values**2))",
     ),
-    "E: sign flipped": _one("kernels.sas", "sigma.hrd), E, -E]", "sigma.hrd), -E, E]"),
-    "E: the same for On as for Off": _one("kernels.sas", "sigma.hrd), E, -E]", "sigma.hrd), E, E]"),
+    "E: sign flipped": _one("kernels.sas", "back, h), E, -E]", "back, h), -E, E]"),
+    "E: the same for On as for Off": _one("kernels.sas", "back, h), E, -E]", "back, h), E, E]"),
     "E: Jacobian dropped": _one("kernels.sas", "+ on + jacobian - off", "+ on - off"),
     "E: Jacobian upside down": _one(
         "kernels.sas", "+ on + jacobian - off", "+ on - jacobian - off"
@@ -126,7 +129,7 @@ SAS_MUTANTS = {
         "jnp.where(on, sigma.on * along_surface, tangent(first.normals, L, x - first.x))",
     ),
     "no reverse check": _one(
-        "kernels.sas", "(first.landed & came_back(self, second, state))", "first.landed"
+        "kernels.sas", "(first.landed & came_back(self, second, here))", "first.landed"
     ),
     "no reverse check of Off": _one(
         "kernels.sas", "returned=on | soft", "returned=off | on | soft"
@@ -142,7 +145,11 @@ SAS_MUTANTS = {
     "Newton cap larger back than forward": Mutant(
         "kernels.sas",
         (
-            ("            self, target, first.x", "            _patient(self), target, first.x"),
+            (
+                "second = land(first.x",
+                "second = partial(project_from, _patient(self), target, level=level, reach=reach)("
+                "first.x",
+            ),
             (
                 "def pushed(state, r):",
                 "def _patient(kernel):\n"
@@ -176,11 +183,141 @@ SAS_MUTANTS = {
         "kernels.sas", "normals=end.normals", "normals=state.normals"
     ),
     "factor of the foot kept after landing": _one(
-        "kernels.sas", "cond(on, lambda: factor(second.normals), lambda: L)", "L"
+        "kernels.sas", "cond(slides, lambda: L, lambda: factor(end.normals))", "L"
     ),
     "triangular solve with the wrong triangle": _one(
         "linalg",
         "sum(L[k, i] * a[k] for k in range(i + 1, m))",
         "sum(L[i, k] * a[k] for k in range(i))",
+    ),
+}
+
+# what the paper does not have: a sampler to look at first, and the change
+TRAVEL_MUTANTS = {
+    "trajectory: first push twice": (
+        "SurfaceSampler",
+        _one("kernels.travel", "way.slide + way.push, level", "way.slide + 2 * way.push, level"),
+    ),
+    "trajectory: last push left out": (
+        "SurfaceSampler",
+        _one(
+            "kernels.travel", "Way(state, push - back, push, met)", "Way(state, -back, push, met)"
+        ),
+    ),
+    "trajectory: gradient of the determinant upside down": (
+        "SurfaceSampler",
+        _one("kernels.travel", "- jnp.sum(W * target", "+ jnp.sum(W * target"),
+    ),
+    "trajectory: the other measure's force": (
+        "SurfaceSampler",
+        _one("kernels.travel", "W = measure * dual(", "W = (1 - measure) * dual("),
+    ),
+    "trajectory: energy of another step size": (
+        "SurfaceSampler",
+        _one("kernels.travel", "way.slide, h, measure)", "way.slide, kernel.sigma_hrd, measure)"),
+    ),
+    "trajectory: force not made tangent": (
+        "SurfaceSampler",
+        _one(
+            "kernels.travel",
+            "tangent(state.normals, state.factor, jax.grad(held)(state.x))",
+            "jax.grad(held)(state.x)",
+        ),
+    ),
+    "trajectory: log density of the last leap alone": (
+        "SurfaceSampler",
+        _one("kernels.travel", "log_density = target.log_density_at(first.x)", "log_density = 0.0"),
+    ),
+    "trajectory: no reverse check": (
+        "SurfaceSampler",
+        _one(
+            "kernels.travel", "returned=came_back(kernel, second, state)", "returned=first.landed"
+        ),
+    ),
+    "trajectory: goes on after a failure": (
+        "SurfaceSampler",
+        _one(
+            "kernels.travel",
+            "Way(state, push - back, push, met)",
+            "Way(state, push - back, push, jnp.where(made + 1 < leaps, 0, met))",
+        ),
+    ),
+    "trajectory: walls ignored": (
+        "SurfaceSampler",
+        _one("kernels.travel", "inside=target.contains(first.x)", "inside=first.landed | True"),
+    ),
+    "SAS: last push left out": (
+        "SAS",
+        _one(
+            "kernels.sas",
+            "back = second_slide - pushes(self, target, proposal, h)",
+            "back = second_slide",
+        ),
+    ),
+    "SAS: last leap checked against the first point": (
+        "SAS",
+        _one("kernels.sas", "came_back(self, second, here)", "came_back(self, second, state)"),
+    ),
+    "SAS: what was met on the way forgotten": (
+        "SAS",
+        _one("kernels.sas", "sooner(way.obstacle, met)", "met"),
+    ),
+    "Slide: to S instead of its own level": (
+        "SAS",
+        _one("kernels.sas", "jnp.where(aside, state.values, 0.0)", "jnp.zeros_like(state.values)"),
+    ),
+    "Slide: counts as being on S": (
+        "SAS",
+        _one("kernels.sas", "            on=hard | on,", "            on=slides | on,"),
+    ),
+    "Slide: factor of the point left": (
+        "SAS",
+        _one(
+            "kernels.sas",
+            "cond(slides, lambda: L, lambda: factor(end.normals))",
+            "cond(hard, lambda: L, lambda: factor(away.normals))",
+        ),
+    ),
+    "Slide: level forgotten by Newton": (
+        "SAS",
+        _one(
+            "projection",
+            "along(normals, solve(inner(gradients, normals), values - level))",
+            "along(normals, solve(inner(gradients, normals), values))",
+        ),
+    ),
+    "Lifted: energy of eta dropped": (
+        "Lifted",
+        _one(
+            "kernels.lifted",
+            "return self.target.log_density_at(x) - jnp.sum(eta**2) / 2",
+            "return self.target.log_density_at(x)",
+        ),
+    ),
+    "Lifted: energy of eta dropped at the start": (
+        "Lifted",
+        _one(
+            "kernels.lifted",
+            "log_density=state.log_density - jnp.sum(state.values**2) / 2",
+            "log_density=state.log_density",
+        ),
+    ),
+    "Lifted: area for the soft measure": (
+        "Lifted",
+        _one("kernels.lifted", "lifted.raised(state))", "lifted.raised(state), 0.0)"),
+    ),
+    "Lifted: normals without the length": (
+        "Lifted",
+        _one(
+            "kernels.lifted", "-jnp.eye(below.shape[1]) / self.length", "-jnp.eye(below.shape[1])"
+        ),
+    ),
+    "Lifted: eta not brought up to date": (
+        "Lifted",
+        _one("kernels.lifted", "            values=values,", "            values=0.9 * values,"),
+    ),
+    "Lifted: walls ignored": (
+        "Lifted",
+        _one("kernels.lifted", "return self.target.contains(point[: self.n])", "return True"),
     ),
 }

@@ -8,7 +8,7 @@ import mutants
 import test_invariance
 
 DOCS = Path(__file__).parent.parent / "docs"
-PAGES = ["index", "first", "choosing", "method", "testing", "reproduction", "api"]
+PAGES = ["index", "first", "choosing", "partition", "method", "testing", "reproduction", "api"]
 
 
 def test_the_site_builds(tmp_path):

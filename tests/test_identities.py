@@ -1,5 +1,6 @@
 """Every move satisfies detailed balance, pair by pair, to 1e-8: see identities.py."""
 
+import dataclasses
 import functools
 
 import identities
@@ -17,10 +18,12 @@ MOVES = {
     "off": identities.off,
     "on": identities.on,
     "soft": identities.soft,
+    "slide": identities.slide,
 }
+LEAPS = 3  # of the trajectories below
 
 
-def skewed(case):
+def skewed(case, trajectory=1):
     """A sampler with no two step sizes alike, none of them eps: nothing cancels by luck."""
     return limpet.SAS(
         sigma_hrd=CASES[case].sigma_hrd,
@@ -29,7 +32,9 @@ def skewed(case):
         sigma_on=0.04 if case == "beads" else 0.07,
         sigma_sft=0.06,
         off_probability=0.3,
-        on_probability=0.6,
+        on_probability=0.5,
+        slide_probability=0.3,
+        trajectory=trajectory,
         tolerance=1e-14,  # finite differences magnify what Newton leaves
     )
 
@@ -59,16 +64,44 @@ def test_acceptance_ratios_are_those_of_the_paper(case):
         assert pairs.errors.max() <= 1e-8, move
 
 
+@pytest.mark.parametrize("case", ["ellipsoid-sphere", "torus", "tilted"])
+def test_trajectories_of_sas(case):
+    kernel, target = skewed(case, LEAPS), CASES[case].target
+    kernel = dataclasses.replace(kernel, sigma_hrd=kernel.sigma_hrd / LEAPS)
+    for k, move in enumerate(("hard", "slide")):
+        begin = states(case)[move == "hard"]
+        z = np.random.default_rng(20 + k).normal(size=begin.x.shape)
+        pairs = MOVES[move](kernel, target, begin, z)
+        assert pairs.irreversible == pairs.outside == 0, move
+        assert len(pairs.errors) > 0.85 * PAIRS[case], move
+        assert pairs.errors.max() <= 1e-8, move
+
+
+@pytest.mark.parametrize("trajectory", [1, LEAPS])
+@pytest.mark.parametrize("case", CASES)
+def test_lifted(case, trajectory):
+    target, _, sigma = CASES[case]
+    kernel = limpet.Lifted(trajectory=trajectory, sigma_hrd=sigma / trajectory, tolerance=1e-14)
+    begin = identities.on_states(kernel, target, np.asarray(states(case)[False].x).T)
+    z = np.random.default_rng(30).normal(size=(len(begin.x) + len(begin.values), begin.x.shape[1]))
+    pairs = identities.lifted(kernel, target, begin, z)
+    assert pairs.irreversible == pairs.outside == 0
+    assert len(pairs.errors) > 0.85 * PAIRS[case]
+    assert pairs.errors.max() <= 1e-8
+
+
 def test_there_are_enough_pairs():
     assert 0.85 * sum(PAIRS.values()) >= WANTED
 
 
+@pytest.mark.parametrize("trajectory", [1, LEAPS])
 @pytest.mark.parametrize(
     ("measure", "log_f"), [("soft", identities.log_on), ("hausdorff", identities.log_area)]
 )
-def test_surface_sampler(measure, log_f):
+def test_surface_sampler(measure, log_f, trajectory):
     for case in ("ellipsoid-sphere", "tilted"):
-        kernel = limpet.SurfaceSampler(measure=measure, sigma_hrd=CASES[case].sigma_hrd)
+        sigma = CASES[case].sigma_hrd / trajectory
+        kernel = limpet.SurfaceSampler(measure, sigma, trajectory, tolerance=1e-14)
         begin = states(case)[True]
         z = np.random.default_rng(5).normal(size=begin.x.shape)
         pairs = identities.hard(kernel, CASES[case].target, begin, z, log_f)

@@ -11,6 +11,7 @@ import pytest
 from models import CASES
 
 import limpet
+from limpet.kernels import State
 
 PAIRS = 400
 STEPS = {
@@ -51,36 +52,78 @@ def begin(trial: int):
     points = limpet.find_start(target, start, PAIRS, seed=3)
     on = identities.on_states(kernel, target, points)
     off = identities.off_states(kernel, target, points, seed=4)
-    return {"hard": on, "off": on, "on": off, "soft": off}
+    return {"hard": on, "off": on, "on": off, "soft": off, "slide": off}
 
 
-def symptoms(sampler) -> Iterator[str]:
+def symptoms(sampler, own_state=State) -> Iterator[str]:
     """Which identities a sampler violates, one after the other.
 
     Each trial compiles the sampler anew, which takes far longer than to run it: whoever is content
     with the first symptom does not pay for the trials after it.
     """
-    own_state = sampler.move.__globals__["State"]
     for trial, (case, steps) in enumerate(TRIALS):
         kernel = sampler(**steps, off_probability=0.3, on_probability=0.6, newton_cap=5)
-        for move, states in begin(trial).items():
+        for move in ("hard", "off", "on", "soft"):
+            states = begin(trial)[move]
             z = np.random.default_rng(7).normal(size=states.x.shape)
             identity = getattr(identities, move)
             pairs = identity(kernel, CASES[case].target, own_state(*states), z)
-            if pairs.irreversible:
-                yield f"{move}: no way back"
-            if pairs.outside:
-                yield f"{move}: outside the walls"
             # leaps come too near to folds for finite differences
-            if steps is STEPS and not np.all(pairs.errors <= 1e-6):
-                yield f"{move}: wrong ratio"
+            yield from wrong(move, pairs, ratios=steps is STEPS)
 
 
-def test_the_sampler_itself_has_no_symptoms():
+def wrong(move, pairs, ratios=True) -> Iterator[str]:
+    """What is wrong with these moves."""
+    if pairs.irreversible:
+        yield f"{move}: no way back"
+    if pairs.outside:
+        yield f"{move}: outside the walls"
+    if ratios and not np.all(pairs.errors <= 1e-6):
+        yield f"{move}: wrong ratio"
+    if ratios and np.mean(pairs.accepted) < 0.5:
+        yield f"{move}: seldom possible"
+
+
+def travel_symptoms(name, sampler, own_state=State) -> Iterator[str]:
+    """Which identities the trajectories of a sampler violate, and its slides off S."""
+    for trial, (case, steps) in enumerate(TRIALS):
+        target = CASES[case].target
+        size = {"trajectory": 3, "sigma_hrd": steps["sigma_hrd"] / 2, "newton_cap": 5}
+        moves = {"hard": identities.hard}
+        if name == "SAS":
+            size |= {"off_probability": 0.3, "on_probability": 0.5, "slide_probability": 0.3}
+            moves["slide"] = identities.slide
+        kernel = sampler(**size)
+        for move, identity in moves.items():
+            states = begin(trial)[move]
+            rows = len(states.x)
+            if name == "Lifted":
+                identity, rows = identities.lifted, rows + len(states.values)
+                points = np.asarray(begin(trial)["slide"].x).T
+                states = identities.on_states(limpet.Lifted(), target, points)
+            z = np.random.default_rng(8).normal(size=(rows, states.x.shape[1]))
+            pairs = identity(kernel, target, own_state(*states), z)
+            yield from wrong(move, pairs, ratios=steps is STEPS)
+
+
+def test_the_samplers_themselves_have_no_symptoms():
     assert list(symptoms(limpet.SAS)) == []
+    for sampler in (limpet.SAS, limpet.SurfaceSampler, limpet.Lifted):
+        assert list(travel_symptoms(sampler.__name__, sampler)) == []
 
 
 @pytest.mark.parametrize("name", mutants.SAS_MUTANTS)
 def test_caught(name):
-    mutant = mutants.build(mutants.SAS_MUTANTS[name])["SAS"]
-    assert next(symptoms(mutant), None)
+    mutant = mutants.build(mutants.SAS_MUTANTS[name])
+    assert next(symptoms(mutant["SAS"], mutant["State"]), None)
+
+
+@pytest.mark.parametrize("name", mutants.TRAVEL_MUTANTS)
+def test_caught_travelling(name):
+    sampler, change = mutants.TRAVEL_MUTANTS[name]
+    mutant = mutants.build(change)
+    assert next(travel_symptoms(sampler, mutant[sampler], mutant["State"]), None)
+
+
+def test_there_are_enough_mutants():
+    assert len(mutants.SAS_MUTANTS) + len(mutants.TRAVEL_MUTANTS) >= 30

@@ -28,6 +28,7 @@ from limpet.errors import (  # noqa: E402
 )
 from limpet.handover import as_blackjax  # noqa: E402
 from limpet.kernels import SAS, Lifted, RandomWalk, SurfaceSampler  # noqa: E402
+from limpet.partition import ladder, partition_ratio  # noqa: E402
 from limpet.plot import plot  # noqa: E402
 from limpet.progress import Progress  # noqa: E402
 from limpet.results import Summary, summary  # noqa: E402
@@ -56,7 +57,9 @@ __all__ = [
     "as_blackjax",
     "autocorrelation_time",
     "find_start",
+    "ladder",
     "open",
+    "partition_ratio",
     "plot",
     "resume",
     "sample",

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 from limpet import errors
 from limpet.errors import InputError, StartError
 from limpet.layout import read_points
-from limpet.linalg import Normals, Values, Vector, solve
+from limpet.linalg import UNROLLED, Normals, Values, Vector, solve
 from limpet.target import RUN_ONCE, Target, check_target
 
 ATTEMPTS = 6  # restarts of a chain's search, each perturbed half as much as the last
@@ -152,6 +152,8 @@ def _in_batches(function, target, key, *rows):
 
 @functools.partial(jax.jit, static_argnums=0, compiler_options=RUN_ONCE)
 def _batch(function, target, key, *rows):
+    if jax.eval_shape(target.values, rows[0][0]).size > UNROLLED:  # LAPACK: see limpet.tile
+        return jax.lax.map(lambda row: function(target, key, *row), rows)
     return jax.vmap(lambda *row: function(target, key, *row))(*rows)
 
 

@@ -364,6 +364,11 @@ def _parts(jaxpr):
                     yield from _parts(part)
 
 
+def uses(names, jaxpr) -> bool:
+    """Whether a program has an operation with one of these names."""
+    return any(e.primitive.name in names for part, _ in _parts(jaxpr) for e in part.eqns)
+
+
 def fingerprint_of(jaxpr, ignored=None):
     """A digest of what a program computes: its operations and all of its constants."""
     text = str(jaxpr) if ignored is None else re.sub(ignored, "", str(jaxpr))

@@ -19,10 +19,14 @@ from jaxtyping import Array, Bool, Float, UInt8
 from limpet import native
 from limpet.kernels.base import Kernel, Outcome, State
 from limpet.noise import Generator, draw
-from limpet.target import RUN_ONCE, Target
+from limpet.target import RUN_ONCE, Target, uses
 
 WIDTH = 128  # most chains in a tile
 LARGE = 256  # numbers of a chain's state
+# Two threads of XLA that are in batches of these at the same time can wait for each other for ever
+# (jaxlib 0.10: each hands its batch to the pool of threads that both are of): never batch them.
+LAPACK = {"cholesky", "lu", "qr", "geqrf", "householder_product", "triangular_solve"}
+LAPACK |= {"eig", "eigh", "svd", "schur", "hessenberg", "tridiagonal"}
 LONGEST_BLOCK = 64  # steps of a block, for a point of few numbers
 
 
@@ -55,7 +59,8 @@ def blocks_at_once(width: int, block: int) -> int:
 @functools.partial(jax.jit, compiler_options=RUN_ONCE)
 def first_states(kernel: Kernel, target: Target, starts) -> State:
     """The chains' first states."""
-    return jax.vmap(lambda x: kernel.start(target, x))(starts)
+    # not all at once: see LAPACK
+    return jax.lax.map(lambda x: kernel.start(target, x), starts)
 
 
 def step(constants, carry, scales: dict):
@@ -105,11 +110,12 @@ def _scan_by_xla(function, constants, carry, inputs, width, block):
     # chain after chain if its matrices are work enough: none waits for another's Newton updates,
     # branches not taken cost nothing, and the matrices stay in the cache
     large = sum(leaf.size for leaf in jax.tree.leaves(carry)) > LARGE
+    alone = large or uses(LAPACK, jax.make_jaxpr(function)(constants, carry, inputs))
 
     def scan(constants, carries, inputs):
         step = functools.partial(function, constants)
         one = functools.partial(jax.lax.scan, step)
-        if large:
+        if alone:
             return jax.lax.map(lambda chain: one(*chain), (carries, inputs))
         return jax.vmap(one)(carries, inputs)
 

@@ -6,8 +6,9 @@ mean squared distance that proposals went, for it makes successive points least 
 almost as good the smallest is taken, whose proposals fail less. Where a Hard move is a trajectory
 of several slides, these are to be accepted in four cases of five, and there are to be as many as
 give the most effective draws per slide; of numbers almost as good the largest is taken, for what is
-slower than the rest. Soft moves are to be accepted in two cases of five, as the paper has it. Off and On moves change sides, for which any small size
-will do: theirs is lowered if half of them are refused, and else left alone.
+slower than the rest. Soft moves are to be accepted in two cases of five, as the paper has it. Off
+and On moves change sides, for which any small size will do: theirs is lowered if half of them are
+refused, and else left alone.
 
 Sizes are frozen after the last round, well before the first draw.
 """

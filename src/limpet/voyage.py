@@ -114,6 +114,7 @@ class Voyage:
             "sizes": np.array(list(self.tuner.found().values())),
             "centres": self.tuner.centres,
             "record": self.tuner.record,
+            "spread": np.float64(self.tuner.spread),
         }
         states = {f"state_{name}": a for name, a in self.states._asdict().items()}
         states |= {f"generator_{name}": a for name, a in self.generators._asdict().items()}
@@ -126,6 +127,7 @@ class Voyage:
         self.seconds = float(snapshot["seconds"])
         self.compile_seconds = float(snapshot["compile_seconds"])
         self.tuner.centres, self.tuner.record = snapshot["centres"], snapshot["record"]
+        self.tuner.spread = float(snapshot["spread"])
         self.states = State(*_named(snapshot, "state", State))
         self.generators = Generator(*_named(snapshot, "generator", Generator))
         self.collector.restore(snapshot)
