@@ -133,7 +133,7 @@ class Problem:
     def share_off(self, kernel):
         """The share of time that a sampler spends off the surface, by (3.10); walls cancel."""
         if Move.OFF not in kernel.moves:
-            return float(Move.SOFT in kernel.moves)
+            return float(not isinstance(kernel, limpet.SurfaceSampler))
         off = np.prod([block_integral(*pair) for pair in zip(self.spheres, self._eps, strict=True)])
         on = kernel.on_probability / kernel.off_probability
         return off / (off + on)
@@ -298,7 +298,6 @@ def advance(kernel, target, x, on, steps, seed) -> Path:
     """
     rng, n = np.random.default_rng(seed), x.shape[1]
     number = jax.ShapeDtypeStruct((), float)
-    noise = Noise(rng.normal(size=(len(x), steps, n)), *rng.random(size=(2, len(x), steps)))
     constants = kernel, target
 
     def start(constants, on, x):
@@ -315,7 +314,10 @@ def advance(kernel, target, x, on, steps, seed) -> Path:
     states = begin(constants, on, x[:, None])[1]
     states = jax.tree.map(lambda leaf: leaf[:, 0], states)
     state = jax.tree.map(lambda leaf: leaf[0], states)
-    program = tile.scan(step, constants, state, Noise(point, number, number), len(x), steps)
+    size = type(kernel).noise_size(kernel, state)
+    noise = Noise(rng.normal(size=(len(x), steps, size)), *rng.random(size=(2, len(x), steps)))
+    one = Noise(jax.ShapeDtypeStruct((size,), float), number, number)
+    program = tile.scan(step, constants, state, one, len(x), steps)
     path = jax.tree.map(lambda leaf: np.swapaxes(leaf, 0, 1), program(constants, states, noise)[1])
     return path._replace(x=np.stack([x, *path.x]), on=np.stack([on, *path.on]))
 
@@ -340,7 +342,7 @@ def p_values(problem, kernel, path) -> dict[str, float]:
         found |= _uniformity("off", problem.uniforms(x[~on], on=False))
     if share < 1:
         found |= _uniformity("on", problem.uniforms(x[on], on=True))
-    odd = _waves(path) | _ratios(kernel, problem.target, path)
+    odd = _waves(path) | _ratios(kernel, problem.target, path, share)
     return found | {name: symmetry_p_value(values.sum(axis=0)) for name, values in odd.items()}
 
 
@@ -376,7 +378,7 @@ def _waves(path):
     return odd
 
 
-def _ratios(kernel, target, path):
+def _ratios(kernel, target, path, share):
     """More functions of X and Y that change sign with time: the parts of acceptance ratios."""
     local = jax.jit(jax.vmap(_local, in_axes=(None, 0)), compiler_options=FAST_TO_COMPILE)
     points = [local(target, x) for x in path.x]
@@ -397,12 +399,12 @@ def _ratios(kernel, target, path):
         -np.diff(on, axis=0),
     )
     odd = {}
-    if Move.HARD in kernel.moves:
+    if share < 1:
         odd["hard density"] = stays_on * np.diff(level - np.linalg.slogdet(gram)[1] / 2, axis=0)
         odd["hard slide"] = stays_on * (
             across(gram[1:], transposed[1:]) - across(gram[:-1], transposed[:-1])
         )
-    if Move.SOFT in kernel.moves:
+    if share > 0:
         odd["soft density"] = stays_off * np.diff(level - np.sum(values**2, axis=-1) / 2, axis=0)
     if Move.OFF in kernel.moves:
         odd["off and on"] = leaves * np.linalg.norm(step, axis=-1)

@@ -6,8 +6,8 @@ are held against what is known. Each pair of successive states is held against t
 self-adjointness, the paper's section 4. Appendix A, that averages approach those on the surface at
 the rate eps^2, is at the end.
 
-Chains are independent of each other, and seeds are the problems' numbers. There are 1,273
-p-values, each at a level of 5e-5 / 1,273 = 3.9e-8, so that all of them together raise a false
+Chains are independent of each other, and seeds are the problems' numbers. There are 1,876
+p-values, each at a level of 5e-5 / 1,876 = 2.7e-8, so that all of them together raise a false
 alarm in at most 5e-5 of all choices of seeds.
 """
 
@@ -19,11 +19,11 @@ import pytest
 import scipy.stats
 
 import limpet
-from limpet.kernels.base import Move, Outcome
+from limpet.kernels.base import Outcome
 from limpet.paper import two_spheres
 
 FALSE_ALARMS = 5e-5
-TESTS = 1_273
+TESTS = 1_876
 LEVEL = FALSE_ALARMS / TESTS
 
 STEPS = 16
@@ -58,6 +58,31 @@ def surface(number, problem):
     return limpet.SurfaceSampler(measure="soft", sigma_hrd=slide(rng, problem))
 
 
+def travelling(number, problem):
+    """Hard moves of several slides, and slides off S."""
+    rng = np.random.default_rng([number, 2])
+    slides = int(rng.integers(1, 5))
+    return dataclasses.replace(
+        sas(number, problem),
+        sigma_hrd=slide(rng, problem) / np.sqrt(slides),
+        trajectory=slides,
+        on_probability=rng.uniform(0.3, 0.5),
+        slide_probability=rng.uniform(0.2, 0.4),
+    )
+
+
+def travelling_surface(number, problem):
+    rng = np.random.default_rng([number, 1])
+    sigma = slide(rng, problem) / 1.5
+    return limpet.SurfaceSampler(sigma_hrd=sigma, trajectory=int(rng.integers(2, 5)))
+
+
+def lifted(number, problem):
+    rng = np.random.default_rng([number, 1])
+    slides = int(rng.integers(1, 6))
+    return limpet.Lifted(trajectory=slides, sigma_hrd=slide(rng, problem) / np.sqrt(slides))
+
+
 def random_walk(number, problem):
     rng = np.random.default_rng([number, 1])
     return limpet.RandomWalk(sigma=rng.uniform(0.05, 0.2) if number % 2 else None)
@@ -68,33 +93,39 @@ def random_case(number, kernel):
     return problem, kernel(number, problem)
 
 
-def large_case(number):
+def large_case(number, kernel):
     """More constraints than are unrolled: their algebra is LAPACK's."""
     problem = exact.bent_problem(np.random.default_rng(number), (2,) * 9, free=0, eps=0.2)
-    return problem, sas(number, problem)
+    return problem, kernel(number, problem)
 
 
-def torus_case(measure):
-    return exact.Torus(measure), limpet.SurfaceSampler(measure, sigma_hrd=0.5)
+def torus_case(measure, trajectory=1):
+    return exact.Torus(measure), limpet.SurfaceSampler(measure, 0.5, trajectory)
 
 
 CASES = {
     **{f"sas {k}": random_case(k, sas) for k in range(34)},
     **{f"surface {k}": random_case(k, surface) for k in range(34, 44)},
     **{f"random walk {k}": random_case(k, random_walk) for k in range(44, 54)},
-    "sas large": large_case(54),
+    "sas large": large_case(54, sas),
     "torus soft": torus_case("soft"),
     "torus hausdorff": torus_case("hausdorff"),
+    **{f"travelling {k}": random_case(k, travelling) for k in range(57, 67)},
+    **{f"travelling surface {k}": random_case(k, travelling_surface) for k in range(67, 71)},
+    **{f"lifted {k}": random_case(k, lifted) for k in range(71, 81)},
+    "travelling large": large_case(81, travelling),
+    "lifted large": large_case(82, lifted),
+    "torus soft, travelling": torus_case("soft", 3),
+    "torus hausdorff, travelling": torus_case("hausdorff", 3),
 }
 
 
 def count_of_tests(problem, kernel):
     """How many p-values a case has: see `exact.p_values`."""
-    columns = {Move.SOFT: problem.n, Move.HARD: problem.n - problem.m}
-    uniformity = sum(2 * columns[move] - 1 for move in columns if move in kernel.moves)
-    ratios = {Move.HARD: 2, Move.SOFT: 1, Move.OFF: 1, Move.ON: 0}
-    share = Move.OFF in kernel.moves
-    return share + uniformity + exact.PAIRS + sum(ratios[move] for move in kernel.moves)
+    share = problem.share_off(kernel)
+    off = 2 * problem.n - 1 + 1 if share > 0 else 0  # uniformity, and a ratio
+    on = 2 * (problem.n - problem.m) - 1 + 2 if share < 1 else 0
+    return off + on + 2 * (0 < share < 1) + exact.PAIRS
 
 
 def test_the_level_counts_every_test():
