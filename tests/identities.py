@@ -265,7 +265,7 @@ def _above(target, n, length):
 
 def lifted(kernel, target, states, z) -> Pairs:
     """Moves on the lifted surface, as moves in x alone: their density is pi_eps itself."""
-    n, length = len(states.x), kernel.trajectory * kernel.sigma_hrd * 2 / np.pi
+    n, length = len(states.x), max(kernel.trajectory, 3) * kernel.sigma_hrd * 2 / np.pi
     above = _above(target, n, length)
 
     def raised(states):

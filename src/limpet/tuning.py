@@ -23,7 +23,7 @@ SHARE = 0.75  # of warm-up spent on tuning; the rest forgets where it led
 CELLS = 20  # of the histogram, per factor of ten
 DECADES = 8.0  # how far a size may be turned, up or down
 FIRST, LAST = 4.0, 0.3  # half the range tried in the first round and in the last, in decades
-MOST_SLIDES = 1_000  # of a trajectory
+MOST_SLIDES = 128  # of a trajectory, lest a draw take too long
 ALIKE = 0.1  # decades from the best step size at which a number of slides is judged
 FADING = 0.5  # of what was known a round ago
 TINY = 1e-300
@@ -82,9 +82,10 @@ class Tuner:
         return {name: size.item() for name, size in self._sizes(self.centres).items()}
 
     def _half_range(self, now, knob):
-        narrowed = np.minimum(now / max(1, self.rounds - 1), 1.0)
-        half = FIRST * (LAST / FIRST) ** np.minimum(2 * narrowed, 1.0)
-        return np.minimum(half, 1.0) if knob.whole else half  # many slides take long to try
+        narrowed = 2 * np.minimum(now / max(1, self.rounds - 1), 1.0)
+        if knob.whole:  # only once the size of slides is known, for many of them take long to try
+            return np.where(narrowed < 1, 0.0, LAST ** np.clip(narrowed - 1, 0, 1))
+        return FIRST * (LAST / FIRST) ** np.minimum(narrowed, 1.0)
 
     def learn(self, trace: Trace, before: np.ndarray, first_step: int):
         """Take in what a block of steps, the first from `before`, was worth; maybe narrow."""
@@ -110,15 +111,20 @@ class Tuner:
     def _narrow(self, now):
         decades = np.arange(self.record.shape[2]) / CELLS - DECADES
         for k, knob in enumerate(self.knobs):
-            reach = max(self._half_range(now, knob) / 4, 1 / CELLS)
+            reach = self._half_range(now, knob) / (4 if knob.acceptance is None else 8)
+            reach = max(reach, 1 / CELLS)
             blur = np.exp(-0.5 * ((decades[:, None] - decades) / reach) ** 2)
             tried, worth = self.record[k] @ blur
             known = (tried >= (ENOUGH if knob.whole else 1)) & (knob.may_grow | (decades <= 0))
             if self.record[k, 0].sum() < ENOUGH or not known.any():
                 continue
+            if knob.whole and not self._half_range(now, knob):
+                continue
             value = np.where(known, worth / np.maximum(tried, 1), 0.0)
             if knob.whole:
-                value = self._effective(value) / _turned(knob, self.given[knob.names[0]], decades)
+                slides = _turned(knob, self.given[knob.names[0]], decades)
+                slides = (self.record[k, 0] * slides) @ blur / np.maximum(tried, 1)
+                value = np.where(known, self._effective(value) / np.maximum(slides, 1), 0.0)
                 self.record[k] *= FADING  # of other step sizes
             best = NEARLY * value.max()
             if not best:  # no proposal succeeded: the steps are too large

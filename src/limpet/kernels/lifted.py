@@ -89,8 +89,12 @@ class Lifted(Kernel):
         return lifted.lowered(new), info
 
     def _lifted(self, target, x):
-        """Lengths are such that a trajectory turns eta by a quarter: a harmonic motion, about."""
-        return LiftedTarget(target, len(x), leaps_of(self) * self.sigma_hrd / (np.pi / 2))
+        """Lengths are such that a trajectory turns eta by a quarter: a harmonic motion, about.
+
+        A single leap turns it by a sixth of pi at most, for longer ones are rejected.
+        """
+        leaps = jnp.maximum(leaps_of(self), 3)
+        return LiftedTarget(target, len(x), leaps * self.sigma_hrd / (np.pi / 2))
 
 
 class LiftedTarget:
