@@ -238,8 +238,8 @@ TRAVEL_MUTANTS = {
         "SurfaceSampler",
         _one(
             "kernels.travel",
-            "Way(state, push - back, push, met)",
-            "Way(state, push - back, push, jnp.where(made + 1 < leaps, 0, met))",
+            "sooner(met, _unless_finite(push))",
+            "jnp.where(made + 1 < leaps, 0, met)",
         ),
     ),
     "trajectory: walls ignored": (

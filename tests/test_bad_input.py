@@ -261,6 +261,27 @@ KERNELS = [
     Case("nan odds", lambda: limpet.SAS(on_probability=math.nan), r"^on_probability=nan: .*probab"),
     Case("odds", lambda: limpet.SAS(off_probability="x"), r"^off_probability='x': expected a num"),
     Case("odds string", lambda: limpet.SAS(on_probability="1"), r"^on_probability='1': expected a"),
+    Case(
+        "no slides at all",
+        lambda: limpet.Lifted(trajectory=0),
+        r"^trajectory=0: .*whole number, 1 or more",
+    ),
+    Case("minus slides", lambda: limpet.SAS(trajectory=-3), r"^trajectory=-3: .*1 or more"),
+    Case(
+        "part of a slide",
+        lambda: limpet.SurfaceSampler(trajectory=2.5),
+        r"^trajectory=2.5: expected a whole number, not a float",
+    ),
+    Case("aside", lambda: limpet.SAS(slide_probability=-0.1), r"^slide_probability=-0.1: .*0 to 1"),
+    Case("too many", lambda: limpet.SAS(slide_probability=0.3), r"^on_prob.* add up to 1.1: exp"),
+    Case("nan aside", lambda: limpet.SAS(slide_probability=math.nan), r"^slide_probability=nan: "),
+    Case(
+        "slides of a surface",
+        lambda: limpet.SurfaceSampler(slide_probability=0.2),
+        r"^limpet.SurfaceSampler has no slide_probability: expected some of measure, sigma_hrd, .*"
+        r"Slides off the surface are moves of limpet.SAS",
+    ),
+    Case("typing", lambda: limpet.Lifted(sigma=1), r"^limpet.Lifted has no sigma: .*sigma_hrd"),
     Case("cap", lambda: limpet.SAS(newton_cap=0), r"^newton_cap=0: .*whole number, 1 or more"),
     Case("part of a cap", lambda: limpet.SAS(newton_cap=2.5), r"^newton_cap=2.5: .*not a float"),
     Case(

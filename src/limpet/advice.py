@@ -4,13 +4,14 @@ import numpy as np
 import xarray as xr
 
 from limpet.errors import LimpetWarning, MixingWarning, warn
-from limpet.kernels.base import Kernel, Move, Outcome
+from limpet.kernels.base import Kernel, Move, Outcome, State
 from limpet.layout import Layout
 from limpet.watch import Mixing
 
 TELLING = 50  # proposals that tell something
 RARELY = 0.05  # acceptance of a move that is too low
 MOSTLY = 0.75  # share of failing projections that is too high; tuned steps may fail in half
+SINGULAR = 0.03  # share of the usual singular value below which gradients are dependent
 GENTLE = 0.25  # share of failing projections that a step size is advised for
 NAMED = 8  # most chains named in one message
 R_HAT = 1.01
@@ -28,6 +29,7 @@ STEP_SIZES = {
     Move.OFF: "sigma_tan, sigma_prp",
     Move.ON: "sigma_on",
     Move.SOFT: "sigma_sft, or sigma of RandomWalk",
+    Move.SLIDE: "sigma_hrd",
 }
 
 
@@ -42,6 +44,31 @@ def warn_of(tree: xr.DataTree, kernel: Kernel, layout: Layout, dimension: int, m
     else:
         _warn_of_failing_moves(tree, kernel, dimension, counts)
         _warn_of_mixing(mixing, layout, tree["posterior"].sizes)
+
+
+def warn_of_singular_surface(begin: State, end: State):
+    """Warn if the gradients of q have become all but dependent, for chains that are on S.
+
+    `begin` is where the chains started. How nearly dependent gradients are is told by their
+    smallest singular value, with each gradient in units of what it was in the beginning.
+    """
+    if not end.on.any() or np.shape(end.normals)[-1] == 0:
+        return
+    scale = np.median(np.linalg.norm(begin.normals, axis=1), axis=0)
+
+    def smallest(normals):
+        return np.linalg.svd(np.nan_to_num(normals / scale), compute_uv=False)[:, -1]
+
+    usual, now = np.median(smallest(begin.normals)), smallest(end.normals[end.on])
+    if now.min() < SINGULAR * usual:
+        where = np.array2string(end.x[end.on][np.argmin(now)], precision=3, threshold=8)
+        warn(
+            f"The surface is singular, or nearly: at x = {where} the smallest singular value of the"
+            f" gradient of q is {now.min() / usual:.1e} of what it was at the starts. Where it is"
+            " zero, moves on the surface fail, and there may be no law on it. Use"
+            " kernel=limpet.Lifted(), which stays off it.",
+            LimpetWarning,
+        )
 
 
 def _warn_of_failing_moves(tree, kernel, dimension, counts):

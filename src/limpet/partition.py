@@ -71,7 +71,7 @@ def partition_ratio(draws: xr.DataTree) -> Ratio:
     >>> import jax.numpy as jnp
     >>> import limpet
     >>> circle = limpet.Target(lambda x: jnp.array([x @ x - 1]), eps=0.1)
-    >>> draws = limpet.sample(circle, [1.0, 0.0], draws=500, chains=16)
+    >>> draws = limpet.sample(circle, [1.0, 0.0], draws=500, chains=16, kernel=limpet.SAS())
     >>> ratio = limpet.partition_ratio(draws)      # it is 1, as for every circle written like this
     >>> abs(ratio.value - 1) < 0.05
     True

@@ -26,7 +26,7 @@ from limpet.errors import (
     StuckError,
     warn,
 )
-from limpet.kernels import SAS, Kernel, Move
+from limpet.kernels import SAS, Kernel, Lifted, Move, SurfaceSampler
 from limpet.layout import read_points
 from limpet.progress import Progress, Show, shown
 from limpet.start import check_resolution, find_vectors
@@ -76,8 +76,9 @@ def sample(
     warmup : int
         Steps per chain made before the first draw, and forgotten. The first three quarters of them
         tune the kernel's step sizes, from whatever they are; 0 takes the kernel as it is.
-    kernel : SAS, SurfaceSampler or RandomWalk, optional
-        Default `SAS()`, the paper's sampler with the paper's settings.
+    kernel : Lifted, SAS, SurfaceSampler or RandomWalk, optional
+        Default `Lifted()`, the fastest; with `keep_surface` it is `SAS()`, the paper's sampler,
+        for others do not go on and off the surface.
     seed : int
         The same seed gives the same draws, bit for bit, on the same machine.
     thin : int
@@ -110,7 +111,8 @@ def sample(
     >>> dict(draws.posterior["x"].sizes)
     {'chain': 4, 'draw': 200, 'x_dim': 2}
     """
-    kernel = SAS() if kernel is None else kernel
+    if kernel is None:
+        kernel = SAS() if keep_surface is True else Lifted()
     _check(target, kernel, keep_surface)
     layout, guesses = read_points("start", start)
     several = len(guesses) if len(guesses) > 1 else tile.WIDTH
@@ -130,7 +132,7 @@ def sample(
         flat = target.on_vectors(layout).checked(jnp.asarray(guesses[0]))
         spare = -plan.chains % width
         starts = find_vectors(flat, guesses, plan.chains, plan.seed, "start", spare)
-        if Move.SOFT in kernel.moves:
+        if not isinstance(kernel, SurfaceSampler):
             check_resolution(flat, starts)
         about = _about(kernel, flat, layout, plan, width)
         if path is None:
@@ -352,6 +354,8 @@ class _Run:
         )
 
     def _result(self, signal_number):
+        for voyage in self.voyages:
+            advice.warn_of_singular_surface(voyage.begin, jax.tree.map(np.asarray, voyage.states))
         stuck = [voyage for voyage in self.voyages if voyage.stuck.any()]
         if stuck:
             raise self._stuck(stuck)
@@ -430,8 +434,8 @@ def _check(target, kernel, keep_surface):
         raise InputError(f"kernel={kernel.__name__} is a class: expected {kernel.__name__}(...).")
     if not isinstance(kernel, Kernel):
         raise InputError(
-            f"kernel={kernel!r}: expected limpet.SAS(...), limpet.SurfaceSampler(...) or"
-            " limpet.RandomWalk(...)."
+            f"kernel={kernel!r}: expected limpet.Lifted(...), limpet.SAS(...),"
+            " limpet.SurfaceSampler(...) or limpet.RandomWalk(...)."
         )
     if not isinstance(keep_surface, bool | np.bool_):
         raise InputError(f"keep_surface={keep_surface!r}: expected True or False.")

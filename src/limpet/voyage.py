@@ -44,6 +44,7 @@ class Voyage:
         self.chains = min(width, plan.chains - self.first_chain)
         mine = starts[self.first_chain : self.first_chain + width]
         self.states = tile.first_states(kernel, target, mine)
+        self.begin = jax.tree.map(np.asarray, self.states)
         self.generators = noise.generators(plan.seed, tile_index, width)
         self.tuner = Tuner(kernel, kernel.parameters(target), width, plan.warmup)
         self.collector = Collector(room, self.first_chain, self.chains, plan)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from limpet.errors import InputError
 from limpet.layout import Layout, as_point
 from limpet.linalg import Normals, Square, Values, Vector, factor, half_log_det
 from limpet.noise import Noise
@@ -86,6 +87,17 @@ class Kernel(abc.ABC):
     static: ClassVar[tuple[str, ...]] = ()
     moves: ClassVar[tuple[Move, ...]]
     knobs: ClassVar[tuple[Knob, ...]]
+
+    def __new__(cls, *_, **given):
+        """Refuse a number that it does not have, in words."""
+        known = [field.name for field in dataclasses.fields(cls)]
+        if unknown := [name for name in given if name not in known]:
+            slides = " Slides off the surface are moves of limpet.SAS(...)."
+            raise InputError(
+                f"limpet.{cls.__name__} has no {', '.join(unknown)}: expected some of"
+                f" {', '.join(known)}.{slides if 'slide_probability' in unknown else ''}"
+            )
+        return super().__new__(cls)
 
     def __init_subclass__(cls):
         def flatten(kernel):

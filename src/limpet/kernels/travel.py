@@ -32,6 +32,7 @@ from limpet.kernels.base import (
     judge,
     obstacle,
     project_from,
+    sooner,
 )
 from limpet.linalg import Values, Vector, dual, factor, tangent
 
@@ -109,10 +110,10 @@ def travel(
         made, way = carry
         state, back, met = _leap(kernel, target, way.state, way.slide + way.push, level)
         push = pushes(kernel, target, state, h, measure)
-        return made + 1, Way(state, push - back, push, met)
+        return made + 1, Way(state, push - back, push, sooner(met, _unless_finite(push)))
 
     push = pushes(kernel, target, state, h, measure)
-    way = Way(state, slide, push, jnp.asarray(Outcome.ACCEPTED))
+    way = Way(state, slide, push, jnp.where(active, _unless_finite(push), Outcome.ACCEPTED))
     if isinstance(leaps, int) and leaps == 0:
         return way
     return jax.lax.while_loop(going, leap, (0, way))[1]
@@ -132,6 +133,10 @@ def pushes(kernel, target, state: State, h, measure=1.0) -> Vector:
         return target.log_density_at(x) - jnp.sum(W * target.values_and_normals(x)[1])
 
     return h**2 / 2 * tangent(state.normals, state.factor, jax.grad(held)(state.x))
+
+
+def _unless_finite(push):
+    return jnp.where(jnp.isfinite(jnp.sum(push)), Outcome.ACCEPTED, Outcome.NOT_FINITE)
 
 
 def _leap(kernel, target, state: State, slide: Vector, level: Values):
