@@ -295,7 +295,7 @@ KERNELS = [
         r"^measure=\['soft'\]: expected one of",
     ),
     Case("class", lambda: sample_with(kernel=limpet.SAS), r"^kernel=SAS is a class: .*SAS\(\.\.\."),
-    Case("word", lambda: sample_with(kernel="SAS"), r"^kernel='SAS': expected limpet\.SAS\("),
+    Case("word", lambda: sample_with(kernel="SAS"), r"^kernel='SAS': expected limpet\.Lifted\("),
     Case(
         "no surface",
         lambda: sample_with(kernel=limpet.RandomWalk(), keep_surface=True),
