@@ -141,7 +141,7 @@ def test_info():
 def test_sample_keeps_what_limpet_sample_draws(problem, folder):
     path = folder / "same.zarr"
     result = checked("sample", problem, "-o", path, "--draws", 50, *SMALL)
-    assert "SAS: 4 chains of 50 draws, in" in result.stdout
+    assert "Lifted: 4 chains of 50 draws, in" in result.stdout
     assert "x[1]" in result.stdout
     assert "a file may print" in result.stderr
     assert "limpet: 200 of 200 draws (100%)" in result.stderr
@@ -189,8 +189,8 @@ def test_a_file_may_choose_the_kernel_and_import_its_neighbours(folder):
 
 def test_summary(store):
     text = checked("summary", store).stdout
-    assert text.startswith("SAS: 4 chains of 200 draws, in")
-    for word in ("hard", "off", "soft", "metropolis", "x[0]", "r_hat"):
+    assert text.startswith("Lifted: 4 chains of 200 draws, in")
+    for word in ("hard", "metropolis", "x[0]", "r_hat"):
         assert word in text
 
 
@@ -223,7 +223,7 @@ def test_json_has_null_for_what_is_not_a_number(problem, folder):
 def test_quiet_shows_no_progress_and_one_draw_has_no_summary(problem, folder):
     path = folder / "one.zarr"
     result = checked("sample", problem, "-o", path, "--draws", 1, "--quiet", *SMALL)
-    assert result.stdout.startswith("SAS: 4 chains of 1 draws, in")
+    assert result.stdout.startswith("Lifted: 4 chains of 1 draws, in")
     assert "limpet" not in result.stderr
     result = checked("summary", path, code=1)
     assert "Error:" in result.stderr
@@ -310,7 +310,7 @@ BAD_FILES = {
     "no start": (CIRCLE.replace("start", "begin"), "bad.py does not define start"),
     "target": ("\ntarget, start = 3, [1.0]", "bad.py, line 2: target=3: expected a limpet.Target"),
     "start": (CIRCLE.replace("[1.0, 0.0]", "'here'"), "bad.py, line 11: start='here': expected"),
-    "kernel": (CIRCLE + "kernel = 'SAS'", "bad.py, line 12: kernel='SAS': expected limpet.SAS"),
+    "kernel": (CIRCLE + "kernel = 'SAS'", "bad.py, line 12: kernel='SAS': expected limpet.Lifted"),
     "syntax": ("x = 1\ntarget = (", 'bad.py", line 2'),
     "name": ("x = 1\ny = z\n", "bad.py, line 2: NameError: name 'z' is not defined\n    y = z\n"),
     "limpet": (CIRCLE.replace("0.05", "-1"), "bad.py, line 10: InputError: eps=-1 is negative"),

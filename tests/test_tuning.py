@@ -18,7 +18,7 @@ MODELS = {
 
 def sample(model, **options):
     q, start = MODELS[model]
-    given = {"draws": 30, "chains": 128, "seed": 8, "progress": False}
+    given = {"draws": 30, "chains": 128, "seed": 8, "kernel": limpet.SAS(), "progress": False}
     return limpet.sample(limpet.Target(q, EPS), start, **given | options)
 
 
@@ -89,7 +89,7 @@ def test_slides_of_off_and_on_are_lowered_where_half_are_refused():
     q, start = MODELS["torus"]
     # in units of q the surface is a thousand times as thick as in units of x
     target = limpet.Target(lambda x: 1e3 * q(x), 1e3 * EPS)
-    draws = limpet.sample(target, start, draws=30, seed=8, progress=False)
+    draws = limpet.sample(target, start, draws=30, seed=8, kernel=limpet.SAS(), progress=False)
     assert draws.attrs["parameters"]["sigma_tan"] < 0.3
     assert draws.attrs["acceptance"]["off"] > 0.45
     assert draws.attrs["acceptance"]["on"] > 0.45
@@ -105,3 +105,15 @@ def test_other_kernels_are_tuned_too(kernel):
 def test_one_chain_is_enough():
     draws = sample("two spheres", chains=1, kernel=limpet.SAS(sigma_hrd=1e-3), seed=2)
     assert 0.3 < draws.attrs["parameters"]["sigma_hrd"] < 3
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("hrd", [1e-3, 100])
+def test_trajectories_are_found_from_afar(model, hrd):
+    found = sample(model, kernel=limpet.Lifted(sigma_hrd=hrd)).attrs
+    assert 0.7 < found["acceptance"]["hard"] < 0.95
+    slides = found["parameters"]["trajectory"]
+    assert isinstance(slides, int)
+    assert 2 <= slides <= 20
+    best = sample(model, kernel=limpet.Lifted()).attrs["parameters"]
+    assert best["sigma_hrd"] / 1.5 < found["parameters"]["sigma_hrd"] < 1.5 * best["sigma_hrd"]
