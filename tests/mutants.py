@@ -250,7 +250,7 @@ TRAVEL_MUTANTS = {
         "SAS",
         _one(
             "kernels.sas",
-            "back = second_slide - pushes(self, target, proposal, h)",
+            "back = second_slide - push_of(self, target, proposal, h)",
             "back = second_slide",
         ),
     ),

@@ -42,7 +42,7 @@ from limpet.kernels.base import (
     soft_log_ratio,
     sooner,
 )
-from limpet.kernels.travel import check_trajectory, jittered, knobs_of, leaps_of, pushes, travel
+from limpet.kernels.travel import check_trajectory, jittered, knobs_of, leaps_of, push_of, travel
 from limpet.linalg import (
     across,
     along,
@@ -225,7 +225,7 @@ class SAS(Kernel):
             log_density=target.log_density_at(end.x),
             reach=reach,
         )
-        back = second_slide - pushes(self, target, proposal, h)
+        back = second_slide - push_of(self, target, proposal, h)
         on_s, off_s = chosen(off, state, proposal), chosen(off, proposal, state)
         E = cond(
             off | on,

@@ -109,17 +109,17 @@ def travel(
     def leap(carry):
         made, way = carry
         state, back, met = _leap(kernel, target, way.state, way.slide + way.push, level)
-        push = pushes(kernel, target, state, h, measure)
+        push = push_of(kernel, target, state, h, measure)
         return made + 1, Way(state, push - back, push, sooner(met, _unless_finite(push)))
 
-    push = pushes(kernel, target, state, h, measure)
+    push = push_of(kernel, target, state, h, measure)
     way = Way(state, slide, push, jnp.where(active, _unless_finite(push), Outcome.ACCEPTED))
     if isinstance(leaps, int) and leaps == 0:
         return way
     return jax.lax.while_loop(going, leap, (0, way))[1]
 
 
-def pushes(kernel, target, state: State, h, measure=1.0) -> Vector:
+def push_of(kernel, target, state: State, h, measure=1.0) -> Vector:
     """h^2 F / 2, where F is the tangent part of the gradient of l - measure/2 log det K.
 
     The gradient of log det K / 2 is that of the sum of W * G(x), with W = G K^-1 held fast. A
