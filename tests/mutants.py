@@ -200,9 +200,7 @@ TRAVEL_MUTANTS = {
     ),
     "trajectory: last push left out": (
         "SurfaceSampler",
-        _one(
-            "kernels.travel", "Way(state, push - back, push, met)", "Way(state, -back, push, met)"
-        ),
+        _one("kernels.travel", "Way(state, push - back, push,", "Way(state, -back, push,"),
     ),
     "trajectory: gradient of the determinant upside down": (
         "SurfaceSampler",

@@ -81,7 +81,9 @@ def test_trajectories_of_sas(case):
 @pytest.mark.parametrize("case", CASES)
 def test_lifted(case, trajectory):
     target, _, sigma = CASES[case]
-    kernel = limpet.Lifted(trajectory=trajectory, sigma_hrd=sigma / trajectory, tolerance=1e-14)
+    # finite differences suffer from folds if slides are long, from rounding if they are short
+    sigma = sigma / trajectory if case == "beads" else sigma / 3
+    kernel = limpet.Lifted(trajectory=trajectory, sigma_hrd=sigma, tolerance=1e-14)
     begin = identities.on_states(kernel, target, np.asarray(states(case)[False].x).T)
     z = np.random.default_rng(30).normal(size=(len(begin.x) + len(begin.values), begin.x.shape[1]))
     pairs = identities.lifted(kernel, target, begin, z)

@@ -26,14 +26,16 @@ def off_by(f, truth):
 @pytest.mark.parametrize("beta", TABLE_1)
 def test_table_1(beta):
     target = limpet.Target(ellipsoid_sphere, np.sqrt(1 / (2 * beta)))
-    draws = limpet.sample(target, [1.0, 0.3, 0.1], draws=3_000, chains=256, seed=1)
+    options = {"draws": 3_000, "chains": 256, "kernel": limpet.SAS(), "seed": 1}
+    draws = limpet.sample(target, [1.0, 0.3, 0.1], **options)
     for move in ("off", "on"):
         assert draws.attrs["acceptance"][move] == pytest.approx(TABLE_1[beta], abs=0.003)
 
 
 def run_two_spheres(eps, **options):
     target = limpet.Target(two_spheres, eps)
-    return limpet.sample(target, [1.0, 0.0, 0.0], draws=2_000, chains=256, seed=2, **options)
+    given = {"draws": 2_000, "chains": 256, "kernel": limpet.SAS(), "seed": 2}
+    return limpet.sample(target, [1.0, 0.0, 0.0], **given | options)
 
 
 @pytest.fixture(scope="module")

@@ -22,9 +22,8 @@ START = [1.0, 0.3, 0.1]
 
 def run(q=two_spheres, eps=0.1, draws=50, chains=4, warmup=200, **options):
     target = limpet.Target(q, eps)
-    return limpet.sample(
-        target, START, draws=draws, chains=chains, warmup=warmup, progress=False, **options
-    )
+    given = {"draws": draws, "chains": chains, "warmup": warmup, "progress": False}
+    return limpet.sample(target, START, **given | {"kernel": limpet.SAS()} | options)
 
 
 def climb(target, start=START, **options):
@@ -181,7 +180,7 @@ def test_walls_are_those_of_both_integrals():
 def test_a_flat_surface_is_its_own_limit():
     """Every move off and on is accepted, so nothing is uncertain."""
     line = limpet.Target(lambda x: x[:1], 0.1)
-    draws = limpet.sample(line, [0.1, 0.1], draws=50, chains=4, warmup=0)
+    draws = limpet.sample(line, [0.1, 0.1], draws=50, chains=4, warmup=0, kernel=limpet.SAS())
     assert limpet.partition_ratio(draws) == pytest.approx((1, 0), abs=1e-12)
 
 

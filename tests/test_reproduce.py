@@ -25,7 +25,7 @@ BREAKAGES = {
     "Soft: energy counted twice": "table1",
     "E: Jacobian upside down": "table1",
     "E: density of the kick dropped": "flat",
-    "On: slide along the tangents of the wrong point": "table1",
+    "E: density of the landing slide dropped": "table1",
 }
 
 

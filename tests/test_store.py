@@ -25,7 +25,7 @@ def circle(x):
 
 TARGET = limpet.Target(circle, 0.05)
 START = [1.0, 0.0]
-ASKED = {"draws": 400, "chains": 3, "seed": 2, "progress": False}
+ASKED = {"draws": 400, "chains": 3, "seed": 2, "kernel": limpet.SAS(), "progress": False}
 
 
 @pytest.fixture(autouse=True)
@@ -122,6 +122,12 @@ def test_a_longer_run_is_the_run_that_was_longer_from_the_start(path):
     sample(path, draws=150)
     longer = limpet.resume(path, TARGET, draws=400, progress=False)
     same(longer, sample())
+
+
+def test_a_lifted_run_goes_on(path):
+    sample(path, kernel=limpet.Lifted(), draws=150)
+    longer = limpet.resume(path, TARGET, draws=400, progress=False)
+    same(longer, sample(kernel=limpet.Lifted()))
 
 
 def test_a_run_that_is_done_stays_as_it_is(path, whole):
