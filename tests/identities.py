@@ -227,14 +227,9 @@ def hard(kernel, target, states, z, log_f=log_on, choice=STAY) -> Pairs:
     T_x, T_y = each(tangents, target, states.x), each(tangents, target, there.x)
     h = np.full(z.shape[-1], step_size(kernel, choice))
     end, p = each(Rattle(log_f, kernel.trajectory), target, states.x, z, h)
-    z_back = -np.asarray(p)
-    back, backward = go(kernel, target, there, z_back, choice)
-    log_h, known = log_proposal(kernel, target, states, z, choice, T_x, T_y)
-    log_h_back, known_back = log_proposal(kernel, target, there, z_back, choice, T_y, T_x)
     change = each(log_f, target, there.x) - each(log_f, target, states.x)
-    longhand = change + log_h_back - log_h
-    known &= known_back
-    return _pairs(target, states, there, forward, back, backward, longhand, known, end)
+    begin, turn = (states, z, T_x, T_y), (there, -np.asarray(p), T_y, T_x)
+    return _there_and_back(kernel, target, begin, forward, turn, choice, change, end)
 
 
 def slide(kernel, target, states, z) -> Pairs:
@@ -274,16 +269,27 @@ def lifted(kernel, target, states, z) -> Pairs:
     there, forward = go(kernel, target, states, z, STAY)
     h = np.full(z.shape[-1], step_size(kernel, STAY))
     end, p = each(Rattle(log_on, kernel.trajectory), above, raised(states), z, h)
-    z_back = -np.asarray(p)
-    back, backward = go(kernel, target, there, z_back, STAY)
     axes = np.repeat(np.eye(n)[..., None], z.shape[-1], axis=-1)
     T_x, T_y = (np.asarray(each(tangents, above, raised(s))) for s in (states, there))
-    log_h, known = log_proposal(kernel, target, states, z, STAY, T_x, axes)
-    log_h_back, known_back = log_proposal(kernel, target, there, z_back, STAY, T_y, axes)
     change = each(log_off, target, there.x) - each(log_off, target, states.x)
-    longhand = change + log_h_back - log_h
-    known &= known_back
-    return _pairs(target, states, there, forward, back, backward, longhand, known, end[:n])
+    begin, turn = (states, z, T_x, axes), (there, -np.asarray(p), T_y, axes)
+    return _there_and_back(kernel, target, begin, forward, turn, STAY, change, end[:n])
+
+
+def _there_and_back(kernel, target, begin, forward, turn, choice, change, end):
+    """The pairs of trajectories, where the log density changes by `change` from begin to turn.
+
+    Begin and turn are each the states, the z that leads on from them, and what `log_proposal` asks
+    for: the directions of z, and those of the proposals.
+    """
+    states, there = begin[0], turn[0]
+    back, backward = go(kernel, target, there, turn[1], choice)
+    (log_h, known), (log_h_back, known_back) = (
+        log_proposal(kernel, target, at, z, choice, directions, basis)
+        for at, z, directions, basis in (begin, turn)
+    )
+    longhand, known = change + log_h_back - log_h, known & known_back
+    return _pairs(target, states, there, forward, back, backward, longhand, known, end)
 
 
 def soft(kernel, target, states, z) -> Pairs:

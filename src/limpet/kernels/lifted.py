@@ -11,9 +11,8 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 
-from limpet import errors
-from limpet.kernels.base import Kernel, Move, State, check_fields, reach_of
-from limpet.kernels.travel import check_trajectory, knobs_of, leaps_of, slid
+from limpet.kernels.base import State, reach_of
+from limpet.kernels.travel import Traveller, leaps_of, slid
 from limpet.linalg import factor
 from limpet.target import Target
 
@@ -21,7 +20,7 @@ NO_FACTOR = jnp.zeros((0, 0))  # it depends on the step size, so it is not kept 
 
 
 @dataclasses.dataclass(frozen=True)
-class Lifted(Kernel):
+class Lifted(Traveller):
     """Sample pi_eps by trajectories along the surface eps eta = q(x), in x and eta together.
 
     Parameters
@@ -48,33 +47,14 @@ class Lifted(Kernel):
     reverse_tolerance: float = 1e-8
 
     static = ("trajectory", "newton_cap")
-    moves = (Move.HARD,)
-
-    def __post_init__(self):
-        check_fields(self, errors.positive, "sigma_hrd", "tolerance", "reverse_tolerance")
-        check_fields(self, errors.count, "newton_cap")
-        check_trajectory(self)
-
-    @property
-    def knobs(self):
-        """Those of its trajectories."""
-        return knobs_of(self, Move.HARD)
 
     def noise_size(self, state):
         """One for each entry of x and of eta."""
         return len(state.x) + len(state.values)
 
-    def share_kept(self):
-        """Every step is a draw."""
-        return 1.0
-
     def is_draw(self, state):
         """Every state is a draw."""
         return ~state.on
-
-    def defaults(self, target):
-        """How many slides."""
-        return {"trajectory": leaps_of(self)}
 
     def start(self, target, x):
         """At x, which may be anywhere."""

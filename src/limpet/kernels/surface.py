@@ -3,14 +3,14 @@
 import dataclasses
 
 from limpet import errors
-from limpet.kernels.base import Kernel, Move, check_fields, on_surface
-from limpet.kernels.travel import check_trajectory, knobs_of, leaps_of, slid
+from limpet.kernels.base import on_surface
+from limpet.kernels.travel import Traveller, slid
 
 MEASURES = {"soft": 1.0, "hausdorff": 0.0}
 
 
 @dataclasses.dataclass(frozen=True)
-class SurfaceSampler(Kernel):
+class SurfaceSampler(Traveller):
     """Sample on the surface itself, by slides along it.
 
     Parameters
@@ -41,33 +41,17 @@ class SurfaceSampler(Kernel):
     reverse_tolerance: float = 1e-8
 
     static = ("measure", "trajectory", "newton_cap")
-    moves = (Move.HARD,)
 
     def __post_init__(self):
         if self.measure not in tuple(MEASURES):
             raise errors.InputError(
                 f"measure={self.measure!r}: expected one of {', '.join(map(repr, MEASURES))}."
             )
-        check_fields(self, errors.positive, "sigma_hrd", "tolerance", "reverse_tolerance")
-        check_fields(self, errors.count, "newton_cap")
-        check_trajectory(self)
-
-    @property
-    def knobs(self):
-        """Those of its trajectories."""
-        return knobs_of(self, Move.HARD)
-
-    def share_kept(self):
-        """Every step is a draw."""
-        return 1.0
+        super().__post_init__()
 
     def is_draw(self, state):
         """Every state is a draw."""
         return state.on
-
-    def defaults(self, target):
-        """How many slides."""
-        return {"trajectory": leaps_of(self)}
 
     def start(self, target, x):
         """At x."""

@@ -22,11 +22,13 @@ from jaxtyping import Array, Bool, Int
 from limpet import errors
 from limpet.kernels.base import (
     Info,
+    Kernel,
     Knob,
     Move,
     Outcome,
     State,
     came_back,
+    check_fields,
     chosen,
     hard_log_ratio,
     judge,
@@ -48,6 +50,30 @@ class Way(NamedTuple):
     slide: Vector  # h p: what the next step would be without force
     push: Vector  # h^2 F / 2
     obstacle: Int[Array, ""]  # what it met, if anything: an Outcome
+
+
+class Traveller(Kernel):
+    """A sampler that makes trajectories and nothing else: every step is a draw."""
+
+    moves = (Move.HARD,)
+
+    def __post_init__(self):
+        check_fields(self, errors.positive, "sigma_hrd", "tolerance", "reverse_tolerance")
+        check_fields(self, errors.count, "newton_cap")
+        check_trajectory(self)
+
+    @property
+    def knobs(self):
+        """Those of its trajectories."""
+        return knobs_of(self, Move.HARD)
+
+    def share_kept(self):
+        """Every step is a draw."""
+        return 1.0
+
+    def defaults(self, target):
+        """How many slides."""
+        return {"trajectory": leaps_of(self)}
 
 
 def slid(kernel, target, noise, state: State, measure=1.0) -> tuple[State, Info]:
