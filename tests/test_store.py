@@ -124,10 +124,15 @@ def test_a_longer_run_is_the_run_that_was_longer_from_the_start(path):
     same(longer, sample())
 
 
-def test_a_lifted_run_goes_on(path):
-    sample(path, kernel=limpet.Lifted(), draws=150)
+class Own(limpet.SAS):
+    """A user's sampler, made from one of limpet's."""
+
+
+@pytest.mark.parametrize("kernel", [limpet.Lifted, limpet.SurfaceSampler, limpet.RandomWalk, Own])
+def test_every_sampler_goes_on(path, kernel):
+    sample(path, kernel=kernel(), draws=150)
     longer = limpet.resume(path, TARGET, draws=400, progress=False)
-    same(longer, sample(kernel=limpet.Lifted()))
+    same(longer, sample(kernel=kernel()))
 
 
 def test_a_run_that_is_done_stays_as_it_is(path, whole):

@@ -549,10 +549,9 @@ def _check_same(path, about, target):
 
 
 def _kernel(about) -> Kernel:
-    known = {kernel.__name__: kernel for kernel in Kernel.__subclasses__()}
-    if about["kernel"] not in known:
+    if about["kernel"] not in Kernel.known:
         raise StoreError(
             f"The store was made with kernel={about['kernel']}, which is not defined here: import"
             " the module that defines it first."
         )
-    return known[about["kernel"]](**about["fields"])
+    return Kernel.known[about["kernel"]](**about["fields"])

@@ -33,7 +33,7 @@ try:
 except ImportError:  # Windows has no such locks
     fcntl = None
 
-FORMAT = 2
+FORMAT = 3
 CHUNK_BYTES = 2**22
 SHORTEST, LONGEST = 16, 4096  # draws of a chunk
 STATS = {"lp": np.float64, "step": np.int64}

@@ -87,6 +87,7 @@ class Kernel(abc.ABC):
     static: ClassVar[tuple[str, ...]] = ()
     moves: ClassVar[tuple[Move, ...]]
     knobs: ClassVar[tuple[Knob, ...]]
+    known: ClassVar[dict[str, type["Kernel"]]] = {}  # by name, as a store says it
 
     def __new__(cls, *_, **given):
         """Refuse a number that it does not have, in words."""
@@ -112,6 +113,7 @@ class Kernel(abc.ABC):
             return kernel
 
         jax.tree_util.register_pytree_node(cls, flatten, unflatten)
+        Kernel.known[cls.__name__] = cls
 
     @abc.abstractmethod
     def share_kept(self) -> float:
