@@ -8,6 +8,7 @@ import numpy as np
 INK, BLUE, ORANGE, GREY = "#222222", "#1f6fb4", "#d9730d", "#9a9a9a"
 NAMES = {
     "limpet": "limpet",
+    "sas": "limpet.SAS(), the paper's",
     "numpyro": "NumPyro NUTS",
     "nutpie": "nutpie",
     "blackjax": "blackjax NUTS",
@@ -16,7 +17,7 @@ NAMES = {
     "metropolis": "Gaussian Metropolis",
     "mici": "mici, lifted HMC",
 }
-MARKERS = "osD^v<>P"
+MARKERS = "oXsD^v<>P"
 KERNELS = {  # color and marker
     "SAS (paper)": (INK, "o"),
     "SAS, trajectories": ("#c0392b", "s"),
@@ -93,10 +94,15 @@ def _growth(growth):
     )
     middle.set(xscale="log", yscale="log", xlabel="beads N of a stiff chain")
     middle.set_ylabel("microseconds per step and chain")
-    betas, rates = zip(*growth["betas"], strict=True)
-    right.plot(betas, [r["median"] / 1e6 for r in rates], "o-", color=BLUE)
-    right.set(xscale="log", xlabel=r"$\beta = 1/2\varepsilon^2$", ylim=0)
-    right.set_ylabel("million steps per second, one core")
+    for each in growth["against_beta"]:
+        rates = [r["median"] for r in each["ess_per_second"]]
+        color = BLUE if "Lifted" in each["sampler"] else INK
+        line = "o-" if each["model"] == "two_spheres" else "s--"
+        name = f"{each['model'].replace('_', '-')}, {each['sampler']}"
+        right.plot(growth["betas"], rates, line, color=color, label=name)
+    right.set(xscale="log", yscale="log", xlabel=r"$\beta = 1/2\varepsilon^2$", ylim=(1e4, 2e7))
+    right.set_ylabel("effective draws of $x_1$ per second, one core")
+    right.legend(loc="upper left", frameon=False, fontsize=9)
     figure.tight_layout()
     return figure
 

@@ -2,7 +2,8 @@
 
 Chains reach their number of draws at different steps. A chain's steps after that are counted
 apart, so that draws and counts are the same however a run was cut into blocks, interrupted, or
-made longer afterwards.
+made longer afterwards. One exception: of a chain that was past the new number already when a run
+is made longer, the counts stay those at the old number, for nobody wrote down when it passed.
 """
 
 from typing import NamedTuple, Protocol

@@ -9,6 +9,7 @@ once.
 """
 
 import functools
+import logging
 from typing import NamedTuple
 
 import jax
@@ -21,6 +22,7 @@ from limpet.kernels.base import Kernel, Outcome, State
 from limpet.noise import Generator, draw
 from limpet.target import RUN_ONCE, Target, uses
 
+LOG = logging.getLogger("limpet")
 WIDTH = 128  # most chains in a tile
 LARGE = 256  # numbers of a chain's state
 # Two threads of XLA that are in batches of these at the same time can wait for each other for ever
@@ -102,7 +104,8 @@ def scan(function, constants, carry, inputs, width: int, block: int):
     """
     try:
         return native.scan(function, constants, carry, inputs)
-    except native.UnsupportedError:
+    except native.UnsupportedError as reason:
+        LOG.info("Steps are compiled by XLA, which is slower; what limpet.native lacks: %s", reason)
         return _scan_by_xla(function, constants, carry, inputs, width, block)
 
 
