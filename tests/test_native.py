@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 import limpet
-from limpet import cache, native, noise, tile
+from limpet import cache, linalg, native, noise, tile
 from limpet.native import functions
 from limpet.paper import ellipsoid_sphere, two_spheres
 from limpet.tuning import Tuner
@@ -50,7 +50,10 @@ OPERATIONS = {
     "powers of numbers": lambda x: jnp.abs(x[0]) ** x[1],
     "remainder": lambda x: jnp.fmod(x[0], x[1]),
     "sums": lambda x: jnp.stack([jnp.sum(x), jnp.prod(x), jnp.mean(x), jnp.cumsum(x)[1], x @ x]),
-    "matrices": lambda x: jnp.einsum("i,j,jk->ik", x, x, jnp.arange(6.0).reshape(3, 2)),
+    "matrices": lambda x: jnp.einsum("i,j,jk->ik", x, x, jnp.arange(1.0, 7.0).reshape(3, 2)),
+    "a matrix that fills": lambda x: jax.lax.fori_loop(
+        0, 3, lambda _, a: jnp.roll(a, 1, axis=0) + 1.0, jnp.diag(x)
+    ),
     "structure": lambda x: jnp.concatenate([x[::-1], jnp.pad(x, 1), jnp.tile(x, 2)[1:5].T]),
     "gather": lambda x: x[jnp.array([2, 0, 2, -1])] + jnp.roll(x, 1)[jnp.array([0, 1, 2, 0])],
     "scatter": lambda x: x.at[jnp.array([0, 2])].add(1.0).at[1].set(7.0),
@@ -77,6 +80,59 @@ def test_operations_are_jaxs(name):
         np.testing.assert_allclose(a, b, rtol=1e-13, atol=1e-300)
 
 
+def test_a_known_zero_stays_zero():
+    """Where JAX has NaN: gradients are full of zeros, and nothing is computed for them."""
+    points = np.array([[1.0, np.inf, np.nan]])
+    assert natively(lambda x: jnp.array([2.0, 0.0, 0.0]) @ x, points) == [2.0]
+
+
+def spread_out(x):
+    """A matrix that needs its rows exchanged, and is mostly empty."""
+    A = jnp.diag(x[0] + jnp.arange(10.0)) + jnp.diag(jnp.full(9, x[1]), 1)
+    return A.at[3, 0].set(x[2]).at[9, 0].set(50.0) + jnp.diag(jnp.full(9, 3.0), -1)
+
+
+def positive(x):
+    """A positive matrix."""
+    return spread_out(x) @ spread_out(x).T
+
+
+ALGEBRA = {
+    "a loop that keeps zeros": lambda x: jax.lax.fori_loop(
+        0, 3, lambda _, a: a * x[0] + jnp.diag(x), jnp.diag(x**2)
+    ),
+    "solve": lambda x: linalg.solve(spread_out(x), jnp.arange(10.0)),
+    "determinant": lambda x: linalg.log_abs_det(spread_out(x)),
+    "factor": lambda x: linalg.factor(spread_out(x)),
+    "lower": lambda x: linalg.solve_lower(linalg.factor(spread_out(x)), jnp.arange(10.0)),
+    "upper": lambda x: linalg.solve_upper(linalg.factor(spread_out(x)), jnp.arange(10.0)),
+    "dual": lambda x: linalg.dual(spread_out(x), linalg.factor(spread_out(x))),
+    "half the log determinant": lambda x: linalg.half_log_det(linalg.factor(spread_out(x))),
+    "inner": lambda x: linalg.inner(spread_out(x), positive(x)),
+    "tangent": lambda x: linalg.tangent(
+        spread_out(x)[:, :9], linalg.factor(spread_out(x)[:, :9]), jnp.arange(10.0)
+    ),
+    "from the right": lambda x: jax.lax.linalg.triangular_solve(
+        jnp.linalg.cholesky(positive(x)), jnp.ones((2, 10)), lower=True
+    ),
+    "transposed, from the right": lambda x: jax.lax.linalg.triangular_solve(
+        jnp.linalg.cholesky(positive(x)), jnp.ones((2, 10)), lower=True, transpose_a=True
+    ),
+    "ones on the diagonal": lambda x: jax.lax.linalg.triangular_solve(
+        spread_out(x), jnp.ones((10, 2)), left_side=True, unit_diagonal=True
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ALGEBRA)
+def test_matrices_are_those_of_lapack(name):
+    """They have ten rows, so `limpet.linalg` leaves them to LAPACK."""
+    points = np.random.default_rng(0).normal(size=(9, 3))
+    wanted = jax.lax.map(ALGEBRA[name], points)
+    found = natively(ALGEBRA[name], points)
+    np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("chains", [1, 3, 4, 5, 17])
 def test_a_chain_does_not_know_of_others(chains):
     function = OPERATIONS["loop in a loop"]
@@ -99,7 +155,17 @@ def test_exp_and_log_are_right_to_two_units_of_the_last_place(ours, theirs, poin
     assert np.max(np.abs(natively(ours, points) - exact) / unit) <= 2
 
 
-@pytest.mark.parametrize("q", [two_spheres, ellipsoid_sphere])
+def bonds(x):
+    """A stiff chain from the origin: most of the gradient is zero, and more so of its factor."""
+    beads = jnp.concatenate([jnp.zeros((1, 3)), x.reshape(-1, 3)])
+    return jnp.sum((beads[1:] - beads[:-1]) ** 2, axis=1) - 1
+
+
+STARTS = {two_spheres: [1.0, 0.0, 0.0], ellipsoid_sphere: [1.0, 0.0, 0.0]}
+STARTS |= {bonds: np.cumsum(np.tile([0.8, 0.6, 0.0], (11, 1)), axis=0).ravel()}
+
+
+@pytest.mark.parametrize("q", STARTS)
 @pytest.mark.parametrize(
     "kernel",
     [
@@ -112,15 +178,17 @@ def test_exp_and_log_are_right_to_two_units_of_the_last_place(ours, theirs, poin
     ids=repr,
 )
 def test_steps_are_those_of_xla(q, kernel):
-    width, steps = 32, tile.block_for(3)
-    starts = limpet.find_start(limpet.Target(q, 0.05), [1.0, 0.0, 0.0], count=width, seed=1)
+    width, steps = 32, 64
+    starts = limpet.find_start(limpet.Target(q, 0.05), STARTS[q], count=width, seed=1)
     target = limpet.Target(q, 0.05).checked(jnp.asarray(starts[0]))
     states = tile.first_states(kernel, target, starts)
     carry, constants = (states, noise.generators(0, 0, width)), (kernel, target)
     scales = Tuner(kernel, kernel.parameters(target), width, 0).scales(0, steps)
     one = jax.tree.map(lambda leaf: leaf[0], (carry, scales))
     one = one[0], jax.tree.map(lambda leaf: leaf[0], one[1])
-    _, ours = native.scan(tile.step, constants, *one)(constants, carry, scales)
+    zero = tile._zero(target, *one[0])
+    assert np.mean(zero[0].normals) == (300 / 363 if q is bonds else 0)
+    _, ours = native.scan(tile.step, constants, *one, zero)(constants, carry, scales)
     _, theirs = tile._scan_by_xla(tile.step, constants, *one, width, steps)(
         constants, carry, scales
     )

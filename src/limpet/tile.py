@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, UInt8
 
 from limpet import native
 from limpet.kernels.base import Kernel, Outcome, State
+from limpet.linalg import factor
 from limpet.noise import Generator, draw
 from limpet.target import RUN_ONCE, Target, uses
 
@@ -94,19 +95,36 @@ def _compiled(tree, shapes, names):
     width, n = carries[0].x.shape
     carry = jax.tree.map(lambda leaf: leaf.update(shape=leaf.shape[1:]), carries)
     scales = dict.fromkeys(names, jax.ShapeDtypeStruct((), jnp.float64))
-    return scan(step, constants, carry, scales, width, block_for(n))
+    zero = _zero(constants[1], *carry)
+    return scan(step, constants, carry, scales, width, block_for(n), zero)
 
 
-def scan(function, constants, carry, inputs, width: int, block: int):
+def scan(function, constants, carry, inputs, width: int, block: int, zero=None):
     """`native.scan` where that can be, else the same by XLA, for one width and whole blocks.
 
     `carry` and `inputs` are examples, or shapes, for one chain and one step.
     """
     try:
-        return native.scan(function, constants, carry, inputs)
+        return native.scan(function, constants, carry, inputs, zero)
     except native.UnsupportedError as reason:
         LOG.info("Steps are compiled by XLA, which is slower; what limpet.native lacks: %s", reason)
         return _scan_by_xla(function, constants, carry, inputs, width, block)
+
+
+def _zero(target, state: State, generator):
+    """Which numbers of a chain are always zero: entries of the normals, and of their factor."""
+
+    def matrices(target, x):
+        normals = target.values_and_normals(x)[1]
+        return normals, factor(normals)
+
+    try:
+        normals, L = native.zeros(jax.make_jaxpr(matrices)(target, state.x))
+    except native.UnsupportedError:
+        return None  # nor can the step be written: `scan` will see
+    none = jax.tree.map(lambda leaf: np.zeros(leaf.shape, bool), (state, generator))
+    L = L if state.factor.size else none[0].factor
+    return none[0]._replace(normals=normals, factor=L), none[1]
 
 
 def _scan_by_xla(function, constants, carry, inputs, width, block):

@@ -27,13 +27,13 @@ import numpy as np
 
 from limpet.cache import kept
 from limpet.native.code import LANES, UnsupportedError, locate
-from limpet.native.operations import LIBRARY, written
+from limpet.native.operations import LIBRARY, written, zeros
 from limpet.target import ADDRESS, fingerprint_of
 
-__all__ = ["LANES", "UnsupportedError", "scan"]
+__all__ = ["LANES", "UnsupportedError", "scan", "zeros"]
 
 
-def scan(step: Callable, constants, carry, inputs) -> Callable:
+def scan(step: Callable, constants, carry, inputs, zero=None) -> Callable:
     """Compile `carry, output = step(constants, carry, input)` for many chains and many turns.
 
     The arguments are examples, or shapes, for one chain and one turn. The function returned takes
@@ -41,11 +41,17 @@ def scan(step: Callable, constants, carry, inputs) -> Callable:
     it returns the last carry and all outputs, like `jax.lax.scan` inside a `jax.vmap`. They are
     written `over` the outputs of an earlier call, if these are given and fit, since fresh memory is
     slow. A chain's results do not depend on how many others there are.
+
+    `zero`, of the structure of the carry, may tell of entries that are zero now and always: no work
+    is done for them.
     """
+    if zero is None:
+        zero = jax.tree.map(lambda leaf: np.zeros(np.shape(leaf), bool), carry)
     program, shapes = jax.make_jaxpr(step, return_shape=True)(constants, carry, inputs)
     count, size = len(jax.tree.leaves(constants)), len(jax.tree.leaves(carry))
-    key = _key(program, count, size)
-    function = _loaded(kept(key, lambda: _compiled(written(program, count, size))))
+    none = [np.asarray(leaf) for leaf in jax.tree.leaves(zero)]
+    key = _key(program, count, size, *(np.packbits(each).tobytes() for each in none))
+    function = _loaded(kept(key, lambda: _compiled(written(program, count, size, none))))
     types = [variable.aval.dtype for variable in program.jaxpr.invars]
     outputs, tree = jax.tree.leaves(shapes[1]), jax.tree.structure(shapes)
 

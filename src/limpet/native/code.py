@@ -5,14 +5,16 @@ import dataclasses
 import functools
 import itertools
 import os
+import re
 
 import llvmlite.binding as llvm
 import numpy as np
 
 LANES = 4  # chains side by side
-MOST = 60_000  # lines; as many take ten seconds to compile
+MOST = 200_000  # lines; half as many take ten seconds to compile, as many take forty
 FLOATS = {"float64": "double", "float32": "float"}
 FLAG = np.dtype(bool)
+NAME = re.compile(r"%\w+")
 
 
 class UnsupportedError(Exception):
@@ -81,15 +83,27 @@ class Code:
     def text(self) -> str:
         """The program, as a function of a table of arrays and of the arrays' two lengths."""
         head = "define void @block(ptr %arrays, i64 %turns, i64 %chains) {"
-        lines = [*sorted(self.declared), head, *self.places, *self.lines, "ret void", "}"]
-        return "\n".join(lines)
+        lines = self._used()
+        if len(lines) > MOST:
+            raise UnsupportedError(f"programs of more than {MOST} lines, as this: {len(lines)}")
+        return "\n".join([*sorted(self.declared), head, *self.places, *lines, "ret void", "}"])
+
+    def _used(self) -> list[str]:
+        """The lines without those that compute what no other line needs."""
+        needed, lines = set(), []
+        for line in reversed(self.lines):
+            name, computes, rest = line.partition(" = ")
+            if not computes or name in needed:
+                needed.update(NAME.findall(rest if computes else line))
+                lines.append(line)
+        return lines[::-1]
 
     # Lines.
 
     def line(self, text) -> str:
         """A line that computes something, and the name of what it computes."""
-        if len(self.lines) >= MOST:
-            raise UnsupportedError(f"more than {MOST} operations")
+        if len(self.lines) >= 3 * MOST:
+            raise UnsupportedError(f"programs of more than {MOST} lines")
         name = f"%v{next(self.names)}"
         self.lines.append(f"{name} = {text}")
         return name
@@ -108,6 +122,8 @@ class Code:
         """`yes` where flag holds, else `no`."""
         if is_known(flag):
             return yes if flag else no
+        if is_known(yes) and is_known(no) and yes == no:
+            return yes
         kind = vector(yes.dtype)
         text = f"select {vector(FLAG)} {flag.name}, {kind} {operand(yes)}, {kind} {operand(no)}"
         return Number(self.line(text), yes.dtype)
@@ -151,6 +167,14 @@ class Code:
         """The smaller of two indices."""
         smaller = self.line(f"icmp slt i64 {a}, {b}")
         return self.line(f"select i1 {smaller}, i64 {a}, i64 {b}")
+
+    def mark(self):
+        """How far the program has come."""
+        return len(self.lines), len(self.places)
+
+    def back_to(self, mark):
+        """Forget what was written since."""
+        del self.lines[mark[0] :], self.places[mark[1] :]
 
     # Variables and loops.
 

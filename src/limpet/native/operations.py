@@ -2,7 +2,8 @@
 
 An array is a NumPy array of numbers (`code.Number`, or NumPy's scalars where they are known), so
 operations that only move entries about are NumPy's own. To add an operation, add it to one of the
-tables: `ELEMENTWISE` (numbers in, a number out), `ARRAYS`, or `CALLS`.
+tables: `ELEMENTWISE` (numbers in, a number out), `ARRAYS`, or `CALLS`; functions that are compiled
+under a name may be done in another way, see `NAMED`.
 """
 
 import functools
@@ -14,17 +15,36 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
-from limpet.native import functions
+from limpet.native import functions, matrices
+from limpet.native.arithmetic import (
+    add,
+    compare,
+    divide,
+    is_equal,
+    multiply,
+    negative,
+    subtract,
+)
 from limpet.native.code import FLAG, LANES, Array, Code, Number, UnsupportedError, is_known
 
 LONGEST = 64  # turns of a loop of fixed length, which is written out
+MOST_TRIED = 10_000_000  # entries of the matrix of a linear operation
 
 
-def written(program, constants: int, carried: int) -> str:
+def zeros(program) -> list[np.ndarray]:
+    """Which entries of a program's results are zero, whatever it is given."""
+    code = Code()
+    arrays = [Array(code, k, variable.aval) for k, variable in enumerate(program.jaxpr.invars)]
+    given = [_each(v, a.constant) for v, a in zip(program.jaxpr.invars, arrays, strict=True)]
+    return [_are_zero(result) for result in _run(code, program, given)]
+
+
+def written(program, constants: int, carried: int, zero) -> str:
     """The text of a scan of a program, for all chains: lanes by lanes, all turns of each.
 
     The program's first arguments are constants, the next are carried from turn to turn, the rest
-    are new at every turn; its first results are the new carry, the rest are outputs.
+    are new at every turn; its first results are the new carry, the rest are outputs. `zero` tells
+    of each array that is carried which of its entries are zero, and stay it: they are left alone.
     """
     code = Code()
     variables = program.jaxpr.invars
@@ -36,22 +56,22 @@ def written(program, constants: int, carried: int) -> str:
     carry, fed, made = arrays[constants:known], arrays[known:given], arrays[given:]
     fixed = [_each(v, a.constant) for v, a in zip(variables, arrays[:constants], strict=False)]
     last = code.line("sub i64 %chains, 1")
-    kept = [[code.variable(array.dtype) for _ in range(array.size)] for array in carry]
+    kept = [_places(code, array.dtype, none) for array, none in zip(carry, zero, strict=True)]
 
     def lanes(first):
         # spare lanes do the last chain once more
         chains = [code.least(code.line(f"add i64 {first}, {k}"), last) for k in range(LANES)]
         for array, places in zip(carry, kept, strict=True):
-            for entry, place in enumerate(places):
+            for entry, place in places.items():
                 code.put(place, array.load(entry, chains))
         code.count("%turns", 1, functools.partial(turn, chains))
         for array, places in zip(carry, kept, strict=True):
-            for entry, place in enumerate(places):
+            for entry, place in places.items():
                 array.store(code.get(place, array.dtype), entry, chains)
 
     def turn(chains, t):
         state = [
-            _numbers(v.aval.shape, [code.get(place, v.aval.dtype) for place in places])
+            _gotten(code, v.aval, places)
             for v, places in zip(variables[constants:], kept, strict=False)
         ]
         new = [
@@ -60,8 +80,8 @@ def written(program, constants: int, carried: int) -> str:
         ]
         results = _run(code, program, [*fixed, *state, *new])
         for array, places, result in zip(carry, kept, results, strict=False):
-            for place, number in zip(places, result.flat, strict=True):
-                code.put(place, _convert(code, array.dtype, number))
+            if not _put(code, array.dtype, places, result):
+                raise UnsupportedError("a step after which a zero is none")
         for array, result in zip(made, results[carried:], strict=True):
             for entry, number in enumerate(result.flat):
                 array.store(number, entry, chains, t)
@@ -88,6 +108,8 @@ def _run(code, closed, arguments):
 def _evaluated(code, equation, arrays):
     """The results of one operation."""
     name, parameters, out = equation.primitive.name, equation.params, equation.outvars[0].aval
+    if (special := NAMED.get(parameters.get("name"))) is not None:
+        return [special(code, parameters, out, *arrays)]
     if name in CALLS:
         program = parameters[CALLS[name]]
         program = program if isinstance(program, ClosedJaxpr) else ClosedJaxpr(program, ())
@@ -132,6 +154,39 @@ def _each(variable, make):
     return _numbers(shape, [make(entry) for entry in range(int(np.prod(shape)))])
 
 
+def _are_zero(array) -> np.ndarray:
+    """Which entries are known to be zero."""
+    return np.reshape([is_equal(number, 0) for number in array.flat], array.shape)
+
+
+# Variables for the entries of an array, without those that are zero and stay it.
+
+
+def _places(code, dtype, zero) -> dict[int, str]:
+    return {int(entry): code.variable(dtype) for entry in np.flatnonzero(~np.asarray(zero, bool))}
+
+
+def _gotten(code, aval, places):
+    zero = aval.dtype.type(0)
+    return _numbers(
+        aval.shape,
+        [
+            code.get(places[entry], aval.dtype) if entry in places else zero
+            for entry in range(aval.size)
+        ],
+    )
+
+
+def _put(code, dtype, places, array) -> bool:
+    """Set the variables; whether the other entries are zero."""
+    for entry, number in enumerate(array.flat):
+        if entry in places:
+            code.put(places[entry], _convert(code, dtype, number))
+        elif not is_equal(number, 0):
+            return False
+    return True
+
+
 def _known(values):
     values = np.asarray(values)
     return _numbers(values.shape, values.ravel())
@@ -154,20 +209,25 @@ def _tried(equation, arrays):
 
 def _linear(code, equation, arrays):
     """Operations that move entries and add them up: where each goes is found by trying."""
-    out, dtype = equation.outvars[0].aval, equation.outvars[0].aval.dtype
-    free = [not all(is_known(number) for number in array.flat) for array in arrays]
-    if any(v.aval.dtype.kind != "f" for v, f in zip(equation.invars, free, strict=True) if f):
-        raise UnsupportedError(f"{equation.primitive.name} at an index that depends on the point")
-    numbers = [number for array, f in zip(arrays, free, strict=True) if f for number in array.flat]
+    name, out = equation.primitive.name, equation.outvars[0].aval
+    free = [np.reshape([not is_known(n) for n in array.flat], array.shape) for array in arrays]
+    if any(v.aval.dtype.kind != "f" for v, f in zip(equation.invars, free, strict=True) if f.any()):
+        raise UnsupportedError(f"{name} at an index that depends on the point")
+    numbers = [n for array, f in zip(arrays, free, strict=True) for n in array[f]]
+    if len(numbers) * out.size > MOST_TRIED:
+        raise UnsupportedError(f"{name} of {len(numbers)} numbers to {out.size}")
+    dtype, zero = out.dtype, out.dtype.type(0)
+    known = [
+        _values(_numbers(array.shape, [n if is_known(n) else zero for n in array.flat]), variable)
+        for array, variable in zip(arrays, equation.invars, strict=True)
+    ]
 
     def applied(entries):
         given, start = [], 0
-        for array, variable, f in zip(arrays, equation.invars, free, strict=True):
-            if f:
-                given.append(entries[start : start + array.size].reshape(array.shape))
-                start += array.size
-            else:
-                given.append(_values(array, variable))
+        for array, f in zip(known, free, strict=True):
+            count = np.count_nonzero(f)
+            given.append(array.at[f].set(entries[start : start + count]) if count else array)
+            start += count
         return equation.primitive.bind(*given, **equation.params).ravel()
 
     with jax.ensure_compile_time_eval():
@@ -177,7 +237,7 @@ def _linear(code, equation, arrays):
     for start, row in zip(zero, columns.T, strict=True):
         total = start
         for k in np.flatnonzero(row != start):
-            total = _add(code, dtype, total, _mul(code, dtype, row[k] - start, numbers[k]))
+            total = add(code, dtype, total, multiply(code, dtype, row[k] - start, numbers[k]))
         results.append(total)
     return _numbers(out.shape, results)
 
@@ -185,57 +245,11 @@ def _linear(code, equation, arrays):
 # Operations on numbers.
 
 
-def _is(number, value):
-    return is_known(number) and number == value
-
-
-def _add(code, dtype, a, b):
-    if _is(a, 0):
-        return b
-    if _is(b, 0):
-        return a
-    return code(dtype, "fadd contract" if dtype.kind == "f" else "add", a, b)
-
-
-def _sub(code, dtype, a, b):
-    if _is(b, 0):
-        return a
-    return code(dtype, "fsub contract" if dtype.kind == "f" else "sub", a, b)
-
-
-def _mul(code, dtype, a, b):
-    if _is(a, 1):  # derivatives are full of these
-        return b
-    if _is(b, 1):
-        return a
-    return code(dtype, "fmul contract" if dtype.kind == "f" else "mul", a, b)
-
-
-def _div(code, dtype, a, b):
-    if dtype.kind != "f":
-        raise UnsupportedError("division of whole numbers")
-    return a if _is(b, 1) else code(dtype, "fdiv arcp", a, b)
-
-
-def _neg(code, dtype, a):
-    return code(dtype, "fneg", a) if dtype.kind == "f" else code(dtype, "sub", dtype.type(0), a)
-
-
-def _compare(how):
-    def compare(code, dtype, a, b):
-        if a.dtype.kind == "f":
-            return code(FLAG, f"fcmp {'une' if how == 'ne' else 'o' + how}", a, b)
-        sign = "" if how in ("eq", "ne") else "s" if a.dtype.kind == "i" else "u"
-        return code(FLAG, f"icmp {sign}{how}", a, b)
-
-    return compare
-
-
 def _larger(word, how):
     def larger(code, dtype, a, b):
         if dtype.kind == "f":
             return code.intrinsic(word, a, b)
-        return code.select(_compare(how)(code, FLAG, a, b), a, b)
+        return code.select(compare(how)(code, FLAG, a, b), a, b)
 
     return larger
 
@@ -246,26 +260,26 @@ _max, _min = _larger("maximum", "gt"), _larger("minimum", "lt")
 def _abs(code, dtype, a):
     if dtype.kind == "f":
         return code.intrinsic("fabs", a)
-    return a if dtype.kind == "u" else _max(code, dtype, a, _neg(code, dtype, a))
+    return a if dtype.kind == "u" else _max(code, dtype, a, negative(code, dtype, a))
 
 
 def _sign(code, dtype, a):
     zero, one = dtype.type(0), dtype.type(1)
     if dtype.kind == "u":
-        return code.select(_compare("gt")(code, FLAG, a, zero), one, zero)
-    below = code.select(_compare("lt")(code, FLAG, a, zero), -one, a)  # NaN and -0 stay
-    return code.select(_compare("gt")(code, FLAG, a, zero), one, below)
+        return code.select(compare("gt")(code, FLAG, a, zero), one, zero)
+    below = code.select(compare("lt")(code, FLAG, a, zero), -one, a)  # NaN and -0 stay
+    return code.select(compare("gt")(code, FLAG, a, zero), one, below)
 
 
 def _power(code, dtype, a, y):
     result, square, rest = dtype.type(1), a, abs(y)
     while rest:
         if rest & 1:
-            result = _mul(code, dtype, result, square)
+            result = multiply(code, dtype, result, square)
         rest >>= 1
         if rest:
-            square = _mul(code, dtype, square, square)
-    return result if y >= 0 else _div(code, dtype, dtype.type(1), result)
+            square = multiply(code, dtype, square, square)
+    return result if y >= 0 else divide(code, dtype, dtype.type(1), result)
 
 
 def _is_finite(code, dtype, a):
@@ -286,7 +300,7 @@ def _select(code, dtype, which, *cases):
         return code.select(which, cases[1], cases[0])
     result = cases[-1]
     for k, case in reversed(list(enumerate(cases[:-1]))):
-        result = code.select(_compare("eq")(code, FLAG, which, which.dtype.type(k)), case, result)
+        result = code.select(compare("eq")(code, FLAG, which, which.dtype.type(k)), case, result)
     return result
 
 
@@ -297,7 +311,7 @@ def _convert(code, dtype, a):
     if is_known(a):
         return a.astype(dtype)
     if dtype == FLAG:
-        return _compare("ne")(code, FLAG, a, before.type(0))
+        return compare("ne")(code, FLAG, a, before.type(0))
     signed = before.kind == "i"
     if dtype.kind == "f":
         if before.kind == "f":
@@ -351,17 +365,17 @@ LIBRARY = (
     *("pow", "cbrt", "exp2", "expm1", "log1p", "erf", "erfc", "fmod"),
 )
 ELEMENTWISE: dict[str, Callable] = {
-    "add": _add,
-    "add_any": _add,
-    "sub": _sub,
-    "mul": _mul,
-    "div": _div,
-    "neg": _neg,
+    "add": add,
+    "add_any": add,
+    "sub": subtract,
+    "mul": multiply,
+    "div": divide,
+    "neg": negative,
     "max": _max,
     "min": _min,
     "abs": _abs,
     "sign": _sign,
-    "square": lambda code, dtype, a: _mul(code, dtype, a, a),
+    "square": lambda code, dtype, a: multiply(code, dtype, a, a),
     "integer_pow": _power,
     "sqrt": _intrinsic("sqrt"),
     "rsqrt": lambda code, dtype, a: code(dtype, "fdiv", dtype.type(1), code.intrinsic("sqrt", a)),
@@ -386,7 +400,7 @@ ELEMENTWISE: dict[str, Callable] = {
     "log": _made_of(functions.log),
     "logistic": _made_of(functions.logistic),
     "rem": _library("fmod"),
-    **{how: _compare(how) for how in ("eq", "ne", "lt", "le", "gt", "ge")},
+    **{how: compare(how) for how in ("eq", "ne", "lt", "le", "gt", "ge")},
     **{name: _library(name) for name in LIBRARY if name != "fmod"},
 }
 PARAMETERS = {"integer_pow": ("y",), "round": ("rounding_method",)}
@@ -423,25 +437,30 @@ def _running(combine):
 def _product(code, parameters, out, a, b):
     (over_a, over_b), (batch_a, batch_b) = parameters["dimension_numbers"]
 
-    def matrices(array, over, batch):
+    def rows_of(array, over, batch):
+        """Of each matrix of the batch: its rows, without their zeros."""
         free = [k for k in range(array.ndim) if k not in (*over, *batch)]
         shape = [int(np.prod([array.shape[k] for k in part])) for part in (batch, free, over)]
-        return array.transpose(*batch, *free, *over).reshape(shape)
+        return [
+            [{k: row[k] for k in matrices.present(row)} for row in matrix]
+            for matrix in array.transpose(*batch, *free, *over).reshape(shape)
+        ]
 
-    multiply, add = (functools.partial(each, code, out.dtype) for each in (_mul, _add))
-    pairs = zip(matrices(a, over_a, batch_a), matrices(b, over_b, batch_b), strict=True)
-    products = [
-        functools.reduce(add, map(multiply, row, column), out.dtype.type(0))
-        for rows, columns in pairs
-        for row in rows
-        for column in columns
-    ]
+    def dot(row, column):
+        total = out.dtype.type(0)
+        for k, number in row.items():
+            if k in column:
+                total = add(code, out.dtype, total, multiply(code, out.dtype, number, column[k]))
+        return total
+
+    pairs = zip(rows_of(a, over_a, batch_a), rows_of(b, over_b, batch_b), strict=True)
+    products = [dot(row, column) for rows, columns in pairs for row in rows for column in columns]
     return _numbers(out.shape, products)
 
 
 def _place_of(how):
     def place(code, parameters, out, a):
-        better = functools.partial(_compare(how), code, FLAG)
+        better = functools.partial(compare(how), code, FLAG)
         places = []
         for best, *others in np.moveaxis(a, parameters["axes"][0], -1).reshape(out.size, -1):
             at = out.dtype.type(0)
@@ -498,14 +517,16 @@ def _reshape(code, parameters, out, a):
 
 
 ARRAYS: dict[str, Callable] = {
-    "reduce_sum": _reduction(_add),
-    "reduce_prod": _reduction(_mul),
+    "cholesky": matrices.cholesky,
+    "triangular_solve": matrices.triangular_solve,
+    "reduce_sum": _reduction(add),
+    "reduce_prod": _reduction(multiply),
     "reduce_max": _reduction(_max),
     "reduce_min": _reduction(_min),
     "reduce_and": _reduction(_instruction("and")),
     "reduce_or": _reduction(_instruction("or")),
-    "cumsum": _running(_add),
-    "cumprod": _running(_mul),
+    "cumsum": _running(add),
+    "cumprod": _running(multiply),
     "argmax": _place_of("gt"),
     "argmin": _place_of("lt"),
     "dot_general": _product,
@@ -531,6 +552,7 @@ ARRAYS: dict[str, Callable] = {
     ),
 }
 LINEAR = {"gather", "scatter", "scatter-add", "dynamic_slice", "dynamic_update_slice"}
+NAMED = {"limpet_solve": matrices.solve, "limpet_pivots": matrices.pivots}  # of `limpet.linalg`
 CALLS = {  # and where the program is that they call
     "jit": "jaxpr",
     "pjit": "jaxpr",
@@ -544,23 +566,23 @@ CALLS = {  # and where the program is that they call
 # Loops and branches.
 
 
+class _ChangedError(Exception):
+    """An entry of an array was taken for zero, and is not after a turn of the loop."""
+
+
 def _while(code, parameters, arrays):
     tests, bodies = parameters["cond_nconsts"], parameters["body_nconsts"]
     for_test, for_body = arrays[:tests], arrays[tests : tests + bodies]
-    avals = parameters["body_jaxpr"].out_avals
-    places = [[code.variable(aval.dtype) for _ in range(aval.size)] for aval in avals]
+    avals, first = parameters["body_jaxpr"].out_avals, arrays[tests + bodies :]
     flag_place, outer = code.variable(FLAG), code.active
 
     def put(state):
-        for mine, aval, array in zip(places, avals, state, strict=True):
-            for place, number in zip(mine, array.flat, strict=True):
-                code.put(place, _convert(code, aval.dtype, number))
+        stay = [_put(code, a.dtype, *each) for a, *each in zip(avals, places, state, strict=True)]
+        if not all(stay):
+            raise _ChangedError
 
     def get():
-        return [
-            _numbers(aval.shape, [code.get(place, aval.dtype) for place in mine])
-            for mine, aval in zip(places, avals, strict=True)
-        ]
+        return [_gotten(code, *each) for each in zip(avals, places, strict=True)]
 
     def going(state):
         flag = _run(code, parameters["cond_jaxpr"], [*for_test, *state])[0].item()
@@ -578,9 +600,19 @@ def _while(code, parameters, arrays):
         code.active = outer
         return code.get(flag_place, FLAG)
 
-    put(arrays[tests + bodies :])
-    going(get())
-    code.repeat(body)
+    # zeros of a matrix, such as a gradient's, mostly stay; if some do not, all entries are carried
+    mark, places = code.mark(), []
+    for assumed in (True, False):
+        zero = [assumed & (array.ndim > 1) & _are_zero(array) for array in first]
+        places = [_places(code, a.dtype, none) for a, none in zip(avals, zero, strict=True)]
+        try:
+            put(first)
+            going(get())
+            code.repeat(body)
+            break
+        except _ChangedError:
+            code.back_to(mark)
+            code.active = outer
     return get()
 
 
@@ -592,7 +624,7 @@ def _cond(code, parameters, arrays):
     chosen = None
     for k, branch in enumerate(branches):
         how = "le" if k == 0 else "eq" if k < len(branches) - 1 else "ge"
-        mine = _compare(how)(code, FLAG, which, which.dtype.type(k))
+        mine = compare(how)(code, FLAG, which, which.dtype.type(k))
         code.active = code.both(outer, mine)
         results = _run(code, branch, operands)
         code.active = outer

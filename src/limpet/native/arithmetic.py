@@ -1,0 +1,61 @@
+"""Arithmetic of numbers in LLVM's language; what is known to be zero or one costs nothing."""
+
+from limpet.native.code import FLAG, UnsupportedError, is_known
+
+
+def is_equal(number, value) -> bool:
+    """Whether the number is known, and this."""
+    return is_known(number) and number == value
+
+
+def add(code, dtype, a, b):
+    """A + b."""
+    if is_equal(a, 0):
+        return b
+    if is_equal(b, 0):
+        return a
+    return code(dtype, "fadd contract" if dtype.kind == "f" else "add", a, b)
+
+
+def subtract(code, dtype, a, b):
+    """A - b."""
+    if is_equal(b, 0):
+        return a
+    if is_equal(a, 0):
+        return negative(code, dtype, b)
+    return code(dtype, "fsub contract" if dtype.kind == "f" else "sub", a, b)
+
+
+def multiply(code, dtype, a, b):
+    """A product; a zero that is known stays zero, also beside what is not finite."""
+    if is_equal(a, 1) or is_equal(b, 0):
+        return b
+    if is_equal(b, 1) or is_equal(a, 0):
+        return a
+    return code(dtype, "fmul contract" if dtype.kind == "f" else "mul", a, b)
+
+
+def divide(code, dtype, a, b):
+    """A / b."""
+    if dtype.kind != "f":
+        raise UnsupportedError("division of whole numbers")
+    return a if is_equal(b, 1) or is_equal(a, 0) else code(dtype, "fdiv arcp", a, b)
+
+
+def negative(code, dtype, a):
+    """-a."""
+    if is_equal(a, 0):
+        return a
+    return code(dtype, "fneg", a) if dtype.kind == "f" else code(dtype, "sub", dtype.type(0), a)
+
+
+def compare(how):
+    """One of eq, ne, lt, le, gt and ge."""
+
+    def compared(code, dtype, a, b):
+        if a.dtype.kind == "f":
+            return code(FLAG, f"fcmp {'une' if how == 'ne' else 'o' + how}", a, b)
+        sign = "" if how in ("eq", "ne") else "s" if a.dtype.kind == "i" else "u"
+        return code(FLAG, f"icmp {sign}{how}", a, b)
+
+    return compared
