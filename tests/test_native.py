@@ -187,7 +187,8 @@ def test_steps_are_those_of_xla(q, kernel):
     one = jax.tree.map(lambda leaf: leaf[0], (carry, scales))
     one = one[0], jax.tree.map(lambda leaf: leaf[0], one[1])
     zero = tile._zero(target, *one[0])
-    assert np.mean(zero[0].normals) == (300 / 363 if q is bonds else 0)
+    if q is bonds and not isinstance(kernel, limpet.RandomWalk):  # which has no normals
+        assert np.count_nonzero(~zero[0].normals) == 3 + 10 * 6
     _, ours = native.scan(tile.step, constants, *one, zero)(constants, carry, scales)
     _, theirs = tile._scan_by_xla(tile.step, constants, *one, width, steps)(
         constants, carry, scales

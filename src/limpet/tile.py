@@ -116,15 +116,16 @@ def _zero(target, state: State, generator):
 
     def matrices(target, x):
         normals = target.values_and_normals(x)[1]
-        return normals, factor(normals)
+        return {"normals": normals, "factor": factor(normals)}
 
     try:
-        normals, L = native.zeros(jax.make_jaxpr(matrices)(target, state.x))
+        found = native.zeros(matrices, target, state.x)
     except native.UnsupportedError:
         return None  # nor can the step be written: `scan` will see
     none = jax.tree.map(lambda leaf: np.zeros(leaf.shape, bool), (state, generator))
-    L = L if state.factor.size else none[0].factor
-    return none[0]._replace(normals=normals, factor=L), none[1]
+    # some samplers do not keep these
+    kept = {name: zero for name, zero in found.items() if getattr(state, name).shape == zero.shape}
+    return none[0]._replace(**kept), none[1]
 
 
 def _scan_by_xla(function, constants, carry, inputs, width, block):

@@ -26,8 +26,9 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from limpet.cache import kept
+from limpet.native import operations
 from limpet.native.code import LANES, UnsupportedError, locate
-from limpet.native.operations import LIBRARY, written, zeros
+from limpet.native.operations import LIBRARY, written
 from limpet.target import ADDRESS, fingerprint_of
 
 __all__ = ["LANES", "UnsupportedError", "scan", "zeros"]
@@ -49,7 +50,9 @@ def scan(step: Callable, constants, carry, inputs, zero=None) -> Callable:
         zero = jax.tree.map(lambda leaf: np.zeros(np.shape(leaf), bool), carry)
     program, shapes = jax.make_jaxpr(step, return_shape=True)(constants, carry, inputs)
     count, size = len(jax.tree.leaves(constants)), len(jax.tree.leaves(carry))
-    none = [np.asarray(leaf) for leaf in jax.tree.leaves(zero)]
+    none = jax.tree.leaves(zero)
+    if [each.shape for each in none] != [np.shape(leaf) for leaf in jax.tree.leaves(carry)]:
+        raise ValueError("zero is not of the structure of the carry")
     key = _key(program, count, size, *(np.packbits(each).tobytes() for each in none))
     function = _loaded(kept(key, lambda: _compiled(written(program, count, size, none))))
     types = [variable.aval.dtype for variable in program.jaxpr.invars]
@@ -71,6 +74,12 @@ def scan(step: Callable, constants, carry, inputs, zero=None) -> Callable:
         return jax.tree.unflatten(tree, [*state, *made])
 
     return run
+
+
+def zeros(function: Callable, *arguments):
+    """Which entries of a function's results are zero, whatever arguments like these it is given."""
+    program, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    return jax.tree.unflatten(jax.tree.structure(shapes), operations.zeros(program))
 
 
 def _rows(array, dtype):

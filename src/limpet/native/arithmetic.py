@@ -9,7 +9,7 @@ def is_equal(number, value) -> bool:
 
 
 def add(code, dtype, a, b):
-    """A + b."""
+    """The sum."""
     if is_equal(a, 0):
         return b
     if is_equal(b, 0):
@@ -18,7 +18,7 @@ def add(code, dtype, a, b):
 
 
 def subtract(code, dtype, a, b):
-    """A - b."""
+    """The difference."""
     if is_equal(b, 0):
         return a
     if is_equal(a, 0):
@@ -27,23 +27,35 @@ def subtract(code, dtype, a, b):
 
 
 def multiply(code, dtype, a, b):
-    """A product; a zero that is known stays zero, also beside what is not finite."""
-    if is_equal(a, 1) or is_equal(b, 0):
+    """A product of numbers: zero times infinity is NaN."""
+    if is_equal(a, 1):
         return b
-    if is_equal(b, 1) or is_equal(a, 0):
+    if is_equal(b, 1):
         return a
     return code(dtype, "fmul contract" if dtype.kind == "f" else "mul", a, b)
 
 
 def divide(code, dtype, a, b):
-    """A / b."""
+    """The quotient."""
     if dtype.kind != "f":
         raise UnsupportedError("division of whole numbers")
-    return a if is_equal(b, 1) or is_equal(a, 0) else code(dtype, "fdiv arcp", a, b)
+    return a if is_equal(b, 1) else code(dtype, "fdiv arcp", a, b)
+
+
+def multiply_entries(code, dtype, a, b):
+    """A product of entries of arrays: a zero that is known stays zero, whatever is beside it."""
+    if is_equal(a, 0) or is_equal(b, 0):
+        return dtype.type(0)
+    return multiply(code, dtype, a, b)
+
+
+def divide_entry(code, dtype, a, b):
+    """An entry of an array, divided: a zero that is known stays zero."""
+    return a if is_equal(a, 0) else divide(code, dtype, a, b)
 
 
 def negative(code, dtype, a):
-    """-a."""
+    """The number with the other sign."""
     if is_equal(a, 0):
         return a
     return code(dtype, "fneg", a) if dtype.kind == "f" else code(dtype, "sub", dtype.type(0), a)

@@ -7,7 +7,7 @@ its Cholesky factor two, and a step costs as much per bond, however many there a
 
 import numpy as np
 
-from limpet.native.arithmetic import compare, divide, is_equal, multiply, subtract
+from limpet.native.arithmetic import compare, divide_entry, is_equal, multiply_entries, subtract
 from limpet.native.code import FLAG, UnsupportedError
 
 DOUBLE = np.dtype(float)
@@ -91,12 +91,12 @@ def _eliminated(code, rows):
 def _less(code, number, pairs):
     """The number less the products of the pairs."""
     for a, b in pairs:
-        number = subtract(code, DOUBLE, number, multiply(code, DOUBLE, a, b))
+        number = subtract(code, DOUBLE, number, multiply_entries(code, DOUBLE, a, b))
     return number
 
 
 def _share(code, a, b):
-    return divide(code, DOUBLE, a, b)
+    return divide_entry(code, DOUBLE, a, b)
 
 
 def _check_one(a):

@@ -20,8 +20,10 @@ from limpet.native.arithmetic import (
     add,
     compare,
     divide,
+    divide_entry,
     is_equal,
     multiply,
+    multiply_entries,
     negative,
     subtract,
 )
@@ -118,7 +120,8 @@ def _evaluated(code, equation, arrays):
         return CONTROL[name](code, parameters, arrays)
     known = all(is_known(number) for array in arrays for number in array.flat)
     if name in ELEMENTWISE and not (known and out.dtype.kind != "f"):
-        operation = functools.partial(ELEMENTWISE[name], code, out.dtype, **_used(parameters, name))
+        table = ELEMENTWISE | SPARSE if any(map(_is_sparse, arrays)) else ELEMENTWISE
+        operation = functools.partial(table[name], code, out.dtype, **_used(parameters, name))
         columns = zip(*(np.broadcast_to(a, out.shape).flat for a in arrays), strict=True)
         return [_numbers(out.shape, [operation(*column) for column in columns])]
     if name in ARRAYS:
@@ -159,10 +162,16 @@ def _are_zero(array) -> np.ndarray:
     return np.reshape([is_equal(number, 0) for number in array.flat], array.shape)
 
 
+def _is_sparse(array) -> bool:
+    """Whether some of the entries, but not all, are known to be zero."""
+    return 0 < sum(is_equal(number, 0) for number in array.flat) < array.size
+
+
 # Variables for the entries of an array, without those that are zero and stay it.
 
 
 def _places(code, dtype, zero) -> dict[int, str]:
+    """A variable for each other entry, by its number."""
     return {int(entry): code.variable(dtype) for entry in np.flatnonzero(~np.asarray(zero, bool))}
 
 
@@ -403,6 +412,7 @@ ELEMENTWISE: dict[str, Callable] = {
     **{how: compare(how) for how in ("eq", "ne", "lt", "le", "gt", "ge")},
     **{name: _library(name) for name in LIBRARY if name != "fmod"},
 }
+SPARSE = {"mul": multiply_entries, "div": divide_entry}  # if an array has zeros and other entries
 PARAMETERS = {"integer_pow": ("y",), "round": ("rounding_method",)}
 
 
@@ -450,7 +460,8 @@ def _product(code, parameters, out, a, b):
         total = out.dtype.type(0)
         for k, number in row.items():
             if k in column:
-                total = add(code, out.dtype, total, multiply(code, out.dtype, number, column[k]))
+                term = multiply_entries(code, out.dtype, number, column[k])
+                total = add(code, out.dtype, total, term)
         return total
 
     pairs = zip(rows_of(a, over_a, batch_a), rows_of(b, over_b, batch_b), strict=True)
