@@ -95,17 +95,18 @@ def _compiled(tree, shapes, names):
     width, n = carries[0].x.shape
     carry = jax.tree.map(lambda leaf: leaf.update(shape=leaf.shape[1:]), carries)
     scales = dict.fromkeys(names, jax.ShapeDtypeStruct((), jnp.float64))
-    zero = _zero(constants[1], *carry)
+    zero = functools.partial(_zero, constants[1], *carry)
     return scan(step, constants, carry, scales, width, block_for(n), zero)
 
 
-def scan(function, constants, carry, inputs, width: int, block: int, zero=None):
+def scan(function, constants, carry, inputs, width: int, block: int, zero=lambda: None):
     """`native.scan` where that can be, else the same by XLA, for one width and whole blocks.
 
-    `carry` and `inputs` are examples, or shapes, for one chain and one step.
+    `carry` and `inputs` are examples, or shapes, for one chain and one step; `zero()` tells which
+    entries of the carry are always zero.
     """
     try:
-        return native.scan(function, constants, carry, inputs, zero)
+        return native.scan(function, constants, carry, inputs, zero())
     except native.UnsupportedError as reason:
         LOG.info("Steps are compiled by XLA, which is slower; what limpet.native lacks: %s", reason)
         return _scan_by_xla(function, constants, carry, inputs, width, block)
@@ -118,10 +119,7 @@ def _zero(target, state: State, generator):
         normals = target.values_and_normals(x)[1]
         return {"normals": normals, "factor": factor(normals)}
 
-    try:
-        found = native.zeros(matrices, target, state.x)
-    except native.UnsupportedError:
-        return None  # nor can the step be written: `scan` will see
+    found = native.zeros(matrices, target, state.x)
     none = jax.tree.map(lambda leaf: np.zeros(leaf.shape, bool), (state, generator))
     # some samplers do not keep these
     kept = {name: zero for name, zero in found.items() if getattr(state, name).shape == zero.shape}

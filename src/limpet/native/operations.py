@@ -27,7 +27,7 @@ from limpet.native.arithmetic import (
     negative,
     subtract,
 )
-from limpet.native.code import FLAG, LANES, Array, Code, Number, UnsupportedError, is_known
+from limpet.native.code import FLAG, LANES, MOST, Array, Code, Number, UnsupportedError, is_known
 
 LONGEST = 64  # turns of a loop of fixed length, which is written out
 MOST_TRIED = 10_000_000  # entries of the matrix of a linear operation
@@ -35,7 +35,7 @@ MOST_TRIED = 10_000_000  # entries of the matrix of a linear operation
 
 def zeros(program) -> list[np.ndarray]:
     """Which entries of a program's results are zero, whatever it is given."""
-    code = Code()
+    code = Code(MOST // 30)  # a step is made of many such
     arrays = [Array(code, k, variable.aval) for k, variable in enumerate(program.jaxpr.invars)]
     given = [_each(v, a.constant) for v, a in zip(program.jaxpr.invars, arrays, strict=True)]
     return [_are_zero(result) for result in _run(code, program, given)]
