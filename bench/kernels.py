@@ -103,7 +103,7 @@ def stiff_chain(beads, *eps):
 
     Random walks take long to get anywhere, so all have more time.
     """
-    few = {"chains": 8, "warmup": 500, "draws": 100, "least": 40.0}
+    few = {"chains": 8, "warmup": 500, "draws": 100, "least": 10.0}
     return Problem(bonds, zigzag(beads), None, eps, ends, **few)
 
 

@@ -112,6 +112,7 @@ ALGEBRA = {
     "tangent": lambda x: linalg.tangent(
         spread_out(x)[:, :9], linalg.factor(spread_out(x)[:, :9]), jnp.arange(10.0)
     ),
+    "the whole factor": lambda x: jax.lax.linalg.cholesky(positive(x)),
     "from the right": lambda x: jax.lax.linalg.triangular_solve(
         jnp.linalg.cholesky(positive(x)), jnp.ones((2, 10)), lower=True
     ),

@@ -2,7 +2,7 @@
 
 Up to `UNROLLED` rows the matrices are taken apart into scalars: over a batch of chains each scalar
 is one vector operation, where a library call per tiny matrix would cost more than the arithmetic.
-Beyond that they go to LAPACK.
+Beyond that they are LAPACK's, or entries that `limpet.native` goes through, if most are zero.
 """
 
 import math

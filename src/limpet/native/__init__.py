@@ -6,13 +6,15 @@ to the last, which is five times as fast and takes a tenth of the time to compil
 one chain is traced by JAX, its arrays are taken apart into numbers, and each number becomes a
 vector of `LANES` chains in LLVM's language:
 
-    arrays      an operation on arrays is many on numbers; moving entries about costs nothing
+    arrays      an operation on arrays is many on numbers; moving entries about costs nothing, nor
+                do entries that are always zero
     loops       a `while` goes on until all lanes are done; lanes that are done keep their values
     branches    both are computed, and one is chosen
 
-`code.py` writes LLVM, `operations.py` knows JAX's operations, `functions.py` has exp and log. What
-cannot be taken apart raises `UnsupportedError`, and is left to XLA: library calls such as those of
-`jnp.linalg`, indices that depend on the point, and programs too long to compile in a moment.
+`code.py` writes LLVM, `operations.py` knows JAX's operations, made of `arithmetic.py` and
+`matrices.py`; `functions.py` has exp and log. What cannot be taken apart raises `UnsupportedError`,
+and is left to XLA: most library calls, indices that depend on the point, and programs that take too
+long to compile.
 """
 
 import ctypes

@@ -15,7 +15,10 @@ DOUBLE = np.dtype(float)
 
 def zeros(*shape) -> np.ndarray:
     """An array of known zeros."""
-    return np.full(shape, np.float64(0), object)
+    made = np.empty(shape, object)
+    for entry in np.ndindex(*shape):  # all at once, NumPy would make Python's numbers of them
+        made[entry] = np.float64(0)
+    return made
 
 
 def present(row) -> list[int]:
