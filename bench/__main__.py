@@ -1,6 +1,6 @@
 """Everything: each part in a process of its own, then the figures and the verdicts.
 
-python -m bench --output docs/speed                # an hour and a half; `make bench`
+python -m bench --output docs/speed                # an hour and a quarter; `make bench`
 python -m bench --output /tmp/quick --seconds 3    # less time for each sampler
 python -m bench --output docs/speed --only speed   # one part anew, the others as they were
 """

@@ -109,7 +109,7 @@ def _growth(growth):
         name = f"{each['model'].replace('_', '-')}, {each['sampler']}"
         right.plot(growth["betas"], rates, line, color=color, label=name)
     right.set(xscale="log", yscale="log", xlabel=r"$\beta = 1/2\varepsilon^2$", ylim=(1e4, 2e7))
-    right.set_ylabel("effective draws of $x_1$ per second, one core")
+    right.set_ylabel("effective draws of $x_1$ per second")
     right.legend(loc="upper left", frameon=False, fontsize=9)
     figure.tight_layout()
     return figure
