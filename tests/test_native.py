@@ -64,6 +64,9 @@ OPERATIONS = {
     "switch": lambda x: jax.lax.switch(
         (x[0] > 0).astype(int) + (x[1] > 0), [lambda: x[0], lambda: x[1], lambda: x[2] + 1]
     ),
+    "loop with nothing": lambda x: jax.lax.fori_loop(
+        0, 3, lambda _, c: (c[0], c[1] + 1), (jnp.zeros((0, 2)), x[0])
+    ),
     "scan": lambda x: jax.lax.scan(lambda c, y: (c + y, c * y), 0.5, x, reverse=True),
     "nothing to compute": lambda x: jnp.float64(3.0),
 }

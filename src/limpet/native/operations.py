@@ -159,7 +159,7 @@ def _each(variable, make):
 
 def _are_zero(array) -> np.ndarray:
     """Which entries are known to be zero."""
-    return np.reshape([is_equal(number, 0) for number in array.flat], array.shape)
+    return np.array([is_equal(number, 0) for number in array.flat], bool).reshape(array.shape)
 
 
 def _is_sparse(array) -> bool:
@@ -219,7 +219,7 @@ def _tried(equation, arrays):
 def _linear(code, equation, arrays):
     """Operations that move entries and add them up: where each goes is found by trying."""
     name, out = equation.primitive.name, equation.outvars[0].aval
-    free = [np.reshape([not is_known(n) for n in array.flat], array.shape) for array in arrays]
+    free = [np.array([not is_known(n) for n in a.flat], bool).reshape(a.shape) for a in arrays]
     if any(v.aval.dtype.kind != "f" for v, f in zip(equation.invars, free, strict=True) if f.any()):
         raise UnsupportedError(f"{name} at an index that depends on the point")
     numbers = [n for array, f in zip(arrays, free, strict=True) for n in array[f]]
