@@ -28,7 +28,7 @@ def present(row) -> list[int]:
 
 def cholesky(code, parameters, out, a):
     """L, lower triangular, with L L^T = a."""
-    _check_one(a)
+    _check(out)
     L = zeros(*a.shape)
     for i in range(len(a)):
         for j in range(i + 1):
@@ -39,7 +39,7 @@ def cholesky(code, parameters, out, a):
 
 def triangular_solve(code, parameters, out, a, b):
     """The solution x of a x = b, or of x a = b, and so on: as LAPACK's."""
-    _check_one(a)
+    _check(out)
     left, lower = parameters["left_side"], parameters["lower"]
     if parameters["transpose_a"] == left:
         a, lower = a.T, not lower
@@ -102,6 +102,6 @@ def _share(code, a, b):
     return divide_entry(code, DOUBLE, a, b)
 
 
-def _check_one(a):
-    if a.ndim > 2 or a.dtype != object:
-        raise UnsupportedError("many matrices at once")
+def _check(out):
+    if out.ndim > 2 or out.dtype != DOUBLE:
+        raise UnsupportedError(f"matrices of shape {out.shape}, of {out.dtype}")
