@@ -22,6 +22,7 @@ import functools
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import llvmlite.binding as llvm
@@ -57,7 +58,8 @@ def scan(step: Callable, constants, carry, inputs, zero=None) -> Callable:
         raise ValueError("zero is not of the structure of the carry")
     key = _key(program, count, size, *(np.packbits(each).tobytes() for each in none))
     function = _loaded(kept(key, lambda: _compiled(written(program, count, size, none))))
-    types = [variable.aval.dtype for variable in program.jaxpr.invars]
+    variables: list[Any] = program.jaxpr.invars
+    types = [variable.aval.dtype for variable in variables]
     outputs, tree = jax.tree.leaves(shapes[1]), jax.tree.structure(shapes)
 
     def run(constants, carry, inputs, over=None):

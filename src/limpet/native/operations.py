@@ -13,7 +13,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Literal
+from jax.extend.core import Literal
 
 from limpet.native import functions, matrices
 from limpet.native.arithmetic import (
@@ -93,9 +93,9 @@ def written(program, constants: int, carried: int, zero) -> str:
 
 
 def _run(code, closed, arguments):
-    """The results of one of JAX's programs."""
-    program = closed.jaxpr
-    values = {v: _known(c) for v, c in zip(program.constvars, closed.consts, strict=True)}
+    """The results of one of JAX's programs, which may have constants of its own."""
+    program, constants = getattr(closed, "jaxpr", closed), getattr(closed, "consts", ())
+    values = {v: _known(c) for v, c in zip(program.constvars, constants, strict=True)}
     values.update(zip(program.invars, arguments, strict=True))
 
     def read(atom):
@@ -113,9 +113,7 @@ def _evaluated(code, equation, arrays):
     if (special := NAMED.get(parameters.get("name"))) is not None:
         return [special(code, parameters, out, *arrays)]
     if name in CALLS:
-        program = parameters[CALLS[name]]
-        program = program if isinstance(program, ClosedJaxpr) else ClosedJaxpr(program, ())
-        return _run(code, program, arrays)
+        return _run(code, parameters[CALLS[name]], arrays)
     if name in CONTROL:
         return CONTROL[name](code, parameters, arrays)
     known = all(is_known(number) for array in arrays for number in array.flat)
