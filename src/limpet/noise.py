@@ -6,6 +6,7 @@ numbers depend on the seed, the chain and the step alone: not on other chains, n
 cut up. Normal numbers come in pairs, by the method of Box and Muller.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -63,8 +64,8 @@ def _circle(u):
     quarter = jnp.round(4 * u)
     angle = 2 * np.pi * (u - quarter / 4)
     s = angle**2
-    sine = angle + angle * s * jnp.polyval(SINE, s, unroll=len(SINE))
-    cosine = 1 - s / 2 + s**2 * jnp.polyval(COSINE, s, unroll=len(COSINE))
+    sine = angle + angle * s * _polynomial(SINE, s)
+    cosine = 1 - s / 2 + s**2 * _polynomial(COSINE, s)
     odd = (quarter == 1) | (quarter == 3)
     x, y = jnp.where(odd, sine, cosine), jnp.where(odd, cosine, sine)
     left, below = (quarter == 1) | (quarter == 2), (quarter == 2) | (quarter == 3)
@@ -91,3 +92,8 @@ COSINE = np.array(
         4.16666666666665929218e-2,
     ]
 )
+
+
+def _polynomial(coefficients, x):
+    """By Horner's rule, the coefficient of the highest power first."""
+    return functools.reduce(lambda value, coefficient: value * x + coefficient, coefficients)

@@ -115,7 +115,7 @@ def _evaluated(code, equation, arrays):
     if name in CALLS:
         return _run(code, parameters[CALLS[name]], arrays)
     if name in CONTROL:
-        return CONTROL[name](code, parameters, arrays)
+        return CONTROL[name](code, equation, arrays)
     known = all(is_known(number) for array in arrays for number in array.flat)
     if name in ELEMENTWISE and not (known and out.dtype.kind != "f"):
         table = ELEMENTWISE | SPARSE if any(map(_is_sparse, arrays)) else ELEMENTWISE
@@ -579,7 +579,8 @@ class _ChangedError(Exception):
     """An entry of an array was taken for zero, and is not after a turn of the loop."""
 
 
-def _while(code, parameters, arrays):
+def _while(code, equation, arrays):
+    parameters = equation.params
     tests, bodies = parameters["cond_nconsts"], parameters["body_nconsts"]
     for_test, for_body = arrays[:tests], arrays[tests : tests + bodies]
     avals, first = parameters["body_jaxpr"].out_avals, arrays[tests + bodies :]
@@ -625,9 +626,9 @@ def _while(code, parameters, arrays):
     return get()
 
 
-def _cond(code, parameters, arrays):
+def _cond(code, equation, arrays):
     which, *operands = arrays
-    which, branches, outer = which.item(), parameters["branches"], code.active
+    which, branches, outer = which.item(), equation.params["branches"], code.active
     if is_known(which):
         return _run(code, branches[np.clip(which, 0, len(branches) - 1)], operands)
     chosen = None
@@ -645,8 +646,18 @@ def _cond(code, parameters, arrays):
     return chosen
 
 
-def _scan(code, parameters, arrays):
-    turns, consts, carried = (parameters[key] for key in ("length", "num_consts", "num_carry"))
+def _scan(code, equation, arrays):
+    parameters, turns = equation.params, equation.params["length"]
+    program = getattr(parameters["jaxpr"], "jaxpr", parameters["jaxpr"])
+    # what is carried, or given to all turns, has the same axes outside the loop and inside
+    given, carried = (
+        sum(a.aval.ndim == b.aval.ndim for a, b in zip(outside, inside, strict=True))
+        for outside, inside in (
+            (equation.invars, program.invars),
+            (equation.outvars, program.outvars),
+        )
+    )
+    consts = given - carried
     if turns > LONGEST:
         raise UnsupportedError(f"a loop of {turns} turns")
     fixed, state = arrays[:consts], arrays[consts : consts + carried]
