@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from models import CASES, beads
 
 import limpet
 from limpet import cache, linalg, native, noise, tile
@@ -159,14 +160,8 @@ def test_exp_and_log_are_right_to_two_units_of_the_last_place(ours, theirs, poin
     assert np.max(np.abs(natively(ours, points) - exact) / unit) <= 2
 
 
-def bonds(x):
-    """A stiff chain from the origin: most of the gradient is zero, and more so of its factor."""
-    beads = jnp.concatenate([jnp.zeros((1, 3)), x.reshape(-1, 3)])
-    return jnp.sum((beads[1:] - beads[:-1]) ** 2, axis=1) - 1
-
-
 STARTS = {two_spheres: [1.0, 0.0, 0.0], ellipsoid_sphere: [1.0, 0.0, 0.0]}
-STARTS |= {bonds: np.cumsum(np.tile([0.8, 0.6, 0.0], (11, 1)), axis=0).ravel()}
+STARTS |= {beads: CASES["beads"].start}
 
 
 @pytest.mark.parametrize("q", STARTS)
@@ -191,8 +186,8 @@ def test_steps_are_those_of_xla(q, kernel):
     one = jax.tree.map(lambda leaf: leaf[0], (carry, scales))
     one = one[0], jax.tree.map(lambda leaf: leaf[0], one[1])
     zero = tile._zero(target, *one[0])
-    if q is bonds and not isinstance(kernel, limpet.RandomWalk):  # which has no normals
-        assert np.count_nonzero(~zero[0].normals) == 3 + 10 * 6
+    if q is beads and not isinstance(kernel, limpet.RandomWalk):  # which has no normals
+        assert np.count_nonzero(~zero[0].normals) == 2 + 8 * 4
     _, ours = native.scan(tile.step, constants, *one, zero)(constants, carry, scales)
     _, theirs = tile._scan_by_xla(tile.step, constants, *one, width, steps)(
         constants, carry, scales

@@ -6,7 +6,6 @@ numbers depend on the seed, the chain and the step alone: not on other chains, n
 cut up. Normal numbers come in pairs, by the method of Box and Muller.
 """
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -15,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, UInt64
 
 from limpet.linalg import Vector
+from limpet.native.functions import polynomial
 
 
 class Noise(NamedTuple):
@@ -64,36 +64,27 @@ def _circle(u):
     quarter = jnp.round(4 * u)
     angle = 2 * np.pi * (u - quarter / 4)
     s = angle**2
-    sine = angle + angle * s * _polynomial(SINE, s)
-    cosine = 1 - s / 2 + s**2 * _polynomial(COSINE, s)
+    sine = angle + angle * s * polynomial(s, *SINE)
+    cosine = 1 - s / 2 + s**2 * polynomial(s, *COSINE)
     odd = (quarter == 1) | (quarter == 3)
     x, y = jnp.where(odd, sine, cosine), jnp.where(odd, cosine, sine)
     left, below = (quarter == 1) | (quarter == 2), (quarter == 2) | (quarter == 3)
     return jnp.where(left, -x, x), jnp.where(below, -y, y)
 
 
-SINE = np.array(
-    [
-        1.58962301576546568060e-10,
-        -2.50507477628578072866e-8,
-        2.75573136213857245213e-6,
-        -1.98412698295895385996e-4,
-        8.33333333332211858878e-3,
-        -1.66666666666666307295e-1,
-    ]
+SINE = (
+    -1.66666666666666307295e-1,
+    8.33333333332211858878e-3,
+    -1.98412698295895385996e-4,
+    2.75573136213857245213e-6,
+    -2.50507477628578072866e-8,
+    1.58962301576546568060e-10,
 )
-COSINE = np.array(
-    [
-        -1.13585365213876817300e-11,
-        2.08757008419747316778e-9,
-        -2.75573141792967388112e-7,
-        2.48015872888517045348e-5,
-        -1.38888888888730564116e-3,
-        4.16666666666665929218e-2,
-    ]
+COSINE = (
+    4.16666666666665929218e-2,
+    -1.38888888888730564116e-3,
+    2.48015872888517045348e-5,
+    -2.75573141792967388112e-7,
+    2.08757008419747316778e-9,
+    -1.13585365213876817300e-11,
 )
-
-
-def _polynomial(coefficients, x):
-    """By Horner's rule, the coefficient of the highest power first."""
-    return functools.reduce(lambda value, coefficient: value * x + coefficient, coefficients)

@@ -31,7 +31,6 @@ import numpy as np
 from limpet.cache import kept
 from limpet.native import operations
 from limpet.native.code import LANES, UnsupportedError, locate
-from limpet.native.operations import LIBRARY, written
 from limpet.target import ADDRESS, fingerprint_of
 
 __all__ = ["LANES", "UnsupportedError", "scan", "zeros"]
@@ -57,7 +56,7 @@ def scan(step: Callable, constants, carry, inputs, zero=None) -> Callable:
     if [each.shape for each in none] != [np.shape(leaf) for leaf in jax.tree.leaves(carry)]:
         raise ValueError("zero is not of the structure of the carry")
     key = _key(program, count, size, *(np.packbits(each).tobytes() for each in none))
-    function = _loaded(kept(key, lambda: _compiled(written(program, count, size, none))))
+    function = _loaded(kept(key, lambda: _compiled(operations.written(program, count, size, none))))
     variables: list[Any] = program.jaxpr.invars
     types = [variable.aval.dtype for variable in variables]
     outputs, tree = jax.tree.leaves(shapes[1]), jax.tree.structure(shapes)
@@ -129,7 +128,7 @@ def _compiled(text) -> bytes:
 
 def _loaded(code: bytes):
     """The function in an object file."""
-    for name in LIBRARY:
+    for name in operations.LIBRARY:
         locate(name)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))

@@ -8,13 +8,20 @@ def is_equal(number, value) -> bool:
     return is_known(number) and number == value
 
 
-def add(code, dtype, a, b):
-    """The sum."""
-    if is_equal(a, 0):
-        return b
-    if is_equal(b, 0):
-        return a
-    return code(dtype, "fadd contract" if dtype.kind == "f" else "add", a, b)
+def _combination(neutral, word):
+    """Sums or products: nothing is to be done for a number that changes nothing."""
+
+    def combined(code, dtype, a, b):
+        if is_equal(a, neutral):
+            return b
+        if is_equal(b, neutral):
+            return a
+        return code(dtype, f"f{word} contract" if dtype.kind == "f" else word, a, b)
+
+    return combined
+
+
+add, multiply = _combination(0, "add"), _combination(1, "mul")  # zero times infinity is NaN
 
 
 def subtract(code, dtype, a, b):
@@ -24,15 +31,6 @@ def subtract(code, dtype, a, b):
     if is_equal(a, 0):
         return negative(code, dtype, b)
     return code(dtype, "fsub contract" if dtype.kind == "f" else "sub", a, b)
-
-
-def multiply(code, dtype, a, b):
-    """A product of numbers: zero times infinity is NaN."""
-    if is_equal(a, 1):
-        return b
-    if is_equal(b, 1):
-        return a
-    return code(dtype, "fmul contract" if dtype.kind == "f" else "mul", a, b)
 
 
 def divide(code, dtype, a, b):

@@ -18,8 +18,8 @@ def exp(x):
     shifted = near * np.log2(np.e) + MAGIC
     k = shifted - MAGIC
     r = (near - k * LN2_HIGH) - k * LN2_LOW
-    p = r * _polynomial(r * r, 1.0, 3.02994407707441961300e-2, 1.26177193074810590878e-4)
-    q = _polynomial(
+    p = r * polynomial(r * r, 1.0, 3.02994407707441961300e-2, 1.26177193074810590878e-4)
+    q = polynomial(
         r * r, 2.0, 2.27265548208155028766e-1, 2.52448340349684104192e-3, 3.00198505138664455042e-6
     )
     whole = _bits(shifted) - MAGIC_BITS
@@ -37,7 +37,7 @@ def log(x):
     k = _double(whole + MAGIC_BITS) - MAGIC - jnp.where(tiny, 100.0, 0.0)
     s = f / (2.0 + f)
     z, half = s * s, 0.5 * f * f
-    series = z * _polynomial(
+    series = z * polynomial(
         z,
         6.666666666666735130e-01,
         3.999999999940941908e-01,
@@ -57,7 +57,8 @@ def logistic(x):
     return 1.0 / (1.0 + jnp.exp(-x))
 
 
-def _polynomial(x, *coefficients):
+def polynomial(x, *coefficients):
+    """By Horner's rule; the coefficient of the lowest power comes first."""
     value = coefficients[-1]
     for coefficient in coefficients[-2::-1]:
         value = value * x + coefficient

@@ -118,7 +118,8 @@ def _evaluated(code, equation, arrays):
         return CONTROL[name](code, equation, arrays)
     known = all(is_known(number) for array in arrays for number in array.flat)
     if name in ELEMENTWISE and not (known and out.dtype.kind != "f"):
-        table = ELEMENTWISE | SPARSE if any(map(_is_sparse, arrays)) else ELEMENTWISE
+        sparse = name in SPARSE and any(map(_is_sparse, arrays))
+        table = SPARSE if sparse else ELEMENTWISE
         operation = functools.partial(table[name], code, out.dtype, **_used(parameters, name))
         columns = zip(*(np.broadcast_to(a, out.shape).flat for a in arrays), strict=True)
         return [_numbers(out.shape, [operation(*column) for column in columns])]
@@ -170,7 +171,7 @@ def _is_sparse(array) -> bool:
 
 def _places(code, dtype, zero) -> dict[int, str]:
     """A variable for each other entry, by its number."""
-    return {int(entry): code.variable(dtype) for entry in np.flatnonzero(~np.asarray(zero, bool))}
+    return {int(entry): code.variable(dtype) for entry in np.flatnonzero(~zero)}
 
 
 def _gotten(code, aval, places):
