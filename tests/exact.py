@@ -131,7 +131,7 @@ class Problem:
         return np.stack(columns, axis=1)
 
     def share_off(self, kernel):
-        """The share of time that a sampler spends off the surface, by (3.10); walls cancel."""
+        """The share of time that a sampler spends off the surface, by (3.11); walls cancel."""
         if Move.OFF not in kernel.moves:
             return float(not isinstance(kernel, limpet.SurfaceSampler))
         off = np.prod([block_integral(*pair) for pair in zip(self.spheres, self._eps, strict=True)])

@@ -94,7 +94,7 @@ def is_inside(target, x):
 
 
 def foot_of(target, a):
-    """The point of S that lies along the gradients at a: (2.20)."""
+    """The point of S that lies along the gradients at a: (2.14)."""
     return _landed(target, a, gradients(target, a), 0.0)
 
 
@@ -158,7 +158,7 @@ def _program(tree, shapes, size):
 
     def move(constants, state, noise):
         kernel, target = constants
-        return type(kernel).move(kernel, target, noise, state)
+        return type(kernel).move(kernel, target, {}, noise, state)
 
     noise = Noise(jax.ShapeDtypeStruct((size,), float), number, number)
     return tile.scan(move, constants, state, noise, width=len(states.x), block=1)
@@ -226,7 +226,7 @@ def hard(kernel, target, states, z, log_f=log_on, choice=STAY) -> Pairs:
     there, forward = go(kernel, target, states, z, choice)
     T_x, T_y = each(tangents, target, states.x), each(tangents, target, there.x)
     h = np.full(z.shape[-1], step_size(kernel, choice))
-    end, p = each(Rattle(log_f, kernel.trajectory), target, states.x, z, h)
+    end, p = each(Rattle(log_f, slides(kernel)), target, states.x, z, h)
     change = each(log_f, target, there.x) - each(log_f, target, states.x)
     begin, turn = (states, z, T_x, T_y), (there, -np.asarray(p), T_y, T_x)
     return _there_and_back(kernel, target, begin, forward, turn, choice, change, end)
@@ -237,12 +237,23 @@ def slide(kernel, target, states, z) -> Pairs:
     return hard(kernel, target, states, z, choice=aside(kernel))
 
 
+def is_sas(kernel):
+    """Whether this is the paper's sampler, or a mutant of it."""
+    return type(kernel).__name__ == "SAS"
+
+
+def slides(kernel):
+    """How many a trajectory has."""
+    return kernel.trajectory if is_sas(kernel) else kernel.steps
+
+
 def step_size(kernel, choice):
     """That of a trajectory: what the choice of a move leaves to chance makes it long or short."""
-    if kernel.trajectory == 1:
-        return kernel.sigma_hrd
-    rest = 0.5 if hasattr(kernel, "slide_probability") and choice == aside(kernel) else choice
-    return kernel.sigma_hrd * (1 + 0.3 * (2 * rest - 1))
+    size = kernel.sigma_hrd if is_sas(kernel) else kernel.step_size
+    if slides(kernel) == 1:
+        return size
+    rest = 0.5 if is_sas(kernel) and choice == aside(kernel) else choice
+    return size * (1 + 0.3 * (2 * rest - 1))
 
 
 @lru_cache
@@ -260,7 +271,7 @@ def _above(target, n, length):
 
 def lifted(kernel, target, states, z) -> Pairs:
     """Moves on the lifted surface, as moves in x alone: their density is pi_eps itself."""
-    n, length = len(states.x), max(kernel.trajectory, 3) * kernel.sigma_hrd * 2 / np.pi
+    n, length = len(states.x), max(kernel.steps, 3) * kernel.step_size * 2 / np.pi
     above = _above(target, n, length)
 
     def raised(states):
@@ -268,7 +279,7 @@ def lifted(kernel, target, states, z) -> Pairs:
 
     there, forward = go(kernel, target, states, z, STAY)
     h = np.full(z.shape[-1], step_size(kernel, STAY))
-    end, p = each(Rattle(log_on, kernel.trajectory), above, raised(states), z, h)
+    end, p = each(Rattle(log_on, slides(kernel)), above, raised(states), z, h)
     axes = np.repeat(np.eye(n)[..., None], z.shape[-1], axis=-1)
     T_x, T_y = (np.asarray(each(tangents, above, raised(s))) for s in (states, there))
     change = each(log_off, target, there.x) - each(log_off, target, states.x)
@@ -305,7 +316,7 @@ def off(kernel, target, states, z) -> Pairs:
     """Off moves from states on S."""
     there, forward = go(kernel, target, states, z, CROSS)
     foot = each(foot_of, target, there.x)
-    z_back = along(each(tangents, target, foot), states.x - foot) / kernel.scales(target).on
+    z_back = along(each(tangents, target, foot), states.x - foot) / kernel.sizes(target)["sigma_on"]
     back, backward = go(kernel, target, there, z_back, CROSS)
     longhand, known = _off_ratio(kernel, target, states, z, there, z_back, foot)
     return _pairs(target, states, there, forward, back, backward, longhand, known)
@@ -331,7 +342,7 @@ def on(kernel, target, states, z) -> Pairs:
 
 
 def _off_ratio(kernel, target, on_s, z_off, off_s, z_on, foot):
-    """Log of (2.2) for the Off moves, with the constants (3.10)."""
+    """Log of (2.2) for the Off moves, with the constants (3.11)."""
     m, (n, width) = len(on_s.values), z_off.shape
     leaving, landing = kernel.off_probability, kernel.on_probability
     eps = np.broadcast_to(target.eps, (m,))

@@ -15,8 +15,10 @@ MODULES = [
     "limpet.linalg",
     "limpet.projection",
     "limpet.kernels.base",
-    "limpet.kernels.travel",
+    "limpet.kernels.moves",
+    "limpet.kernels.trajectory",
     "limpet.kernels.lifted",
+    "limpet.kernels.sas_moves",
     "limpet.kernels.sas",
     "limpet.kernels.surface",
     "limpet.kernels.random_walk",
@@ -62,119 +64,122 @@ def _one(module, old, new):
 
 SAS_MUTANTS = {
     "Hard: no gradient factor": _one(
-        "kernels.base", "change -= gradient_factor * (", "change -= 0.0 * ("
+        "kernels.moves", "change -= gradient_factor * (", "change -= 0.0 * ("
     ),
     "Hard: gradient factor upside down": _one(
-        "kernels.base", "change -= gradient_factor * (", "change += gradient_factor * ("
+        "kernels.moves", "change -= gradient_factor * (", "change += gradient_factor * ("
     ),
     "Hard: proposal ratio dropped": _one(
-        "kernels.base",
+        "kernels.moves",
         "return change + (jnp.sum(slide**2) - jnp.sum(back**2))",
         "return change + 0.0",
     ),
     "Hard: proposal ratio upside down": _one(
-        "kernels.base",
+        "kernels.moves",
         "return change + (jnp.sum(slide**2) - jnp.sum(back**2))",
         "return change - (jnp.sum(slide**2) - jnp.sum(back**2))",
     ),
     "Soft: energy counted twice": _one(
-        "kernels.base",
+        "kernels.moves",
         "return change - (jnp.sum(proposal.values**2) - jnp.sum(state.values**2)) / 2",
         "return change - (jnp.sum(proposal.values**2) - jnp.sum(state.values**2))",
     ),
-    "E: sign flipped": _one("kernels.sas", "back, h), E, -E]", "back, h), -E, E]"),
-    "E: the same for On as for Off": _one("kernels.sas", "back, h), E, -E]", "back, h), E, E]"),
-    "E: Jacobian dropped": _one("kernels.sas", "+ on + jacobian - off", "+ on - off"),
+    "E: sign flipped": _one("kernels.sas", "if rule.inverse else", "if not rule.inverse else"),
+    "E: the same for On as for Off": _one("kernels.sas_moves", "inverse=True", "inverse=False"),
+    "E: Jacobian dropped": _one(
+        "kernels.sas_moves", "+ landing_there + jacobian - leaving", "+ landing_there - leaving"
+    ),
     "E: Jacobian upside down": _one(
-        "kernels.sas", "+ on + jacobian - off", "+ on - jacobian - off"
+        "kernels.sas_moves",
+        "+ landing_there + jacobian - leaving",
+        "+ landing_there - jacobian - leaving",
     ),
     "E: Jacobian without the Gram determinant at the foot": _one(
-        "kernels.sas", "        - half_log_det(foot_factor)\n", ""
+        "kernels.sas_moves", "        - half_log_det(foot_factor)\n", ""
     ),
     "E: Jacobian without the Gram determinant at s": _one(
-        "kernels.sas", "        - half_log_det(s.factor)\n", ""
+        "kernels.sas_moves", "        - half_log_det(s.factor)\n", ""
     ),
     "E: density of the landing slide dropped": _one(
-        "kernels.sas", "+ on + jacobian - off", "+ jacobian - off"
+        "kernels.sas_moves", "+ landing_there + jacobian - leaving", "+ jacobian - leaving"
     ),
     "E: density of the kick dropped": _one(
-        "kernels.sas", "+ on + jacobian - off", "+ on + jacobian"
+        "kernels.sas_moves", "+ landing_there + jacobian - leaving", "+ landing_there + jacobian"
     ),
     "E: log density of a dropped": _one(
-        "kernels.sas", "a.log_density - s.log_density", "-s.log_density"
+        "kernels.sas_moves", "a.log_density - s.log_density", "-s.log_density"
     ),
     "E: energy of a dropped": _one(
-        "kernels.sas", "s.log_density - jnp.sum(a.values**2) / 2", "s.log_density"
+        "kernels.sas_moves", "s.log_density - jnp.sum(a.values**2) / 2", "s.log_density"
     ),
     "E: constant of the normal scale dropped": _one(
-        "kernels.sas", "constants = jnp.sum(jnp.log(", "constants = 0 * jnp.sum(jnp.log("
+        "kernels.sas_moves", "constants = jnp.sum(jnp.log(", "constants = 0 * jnp.sum(jnp.log("
     ),
     "E: constant of the tangent scales dropped": _one(
-        "kernels.sas", "constants += (n - m) *", "constants += 0 *"
+        "kernels.sas_moves", "constants += (n - m) *", "constants += 0 *"
     ),
-    "E: n in place of d": _one("kernels.sas", "constants += (n - m) *", "constants += n *"),
-    "E: sigma_on for sigma_tan": _one("kernels.sas", "/ sigma.tan**2", "/ sigma.on**2"),
+    "E: n in place of d": _one("kernels.sas_moves", "constants += (n - m) *", "constants += n *"),
+    "E: sigma_on for sigma_tan": _one(
+        "kernels.sas_moves", '/ sizes["sigma_tan"] ** 2', '/ sizes["sigma_on"] ** 2 * 1'
+    ),
     "E: the kick's own normals for the foot's": _one(
-        "kernels.sas", "on_s, off_s, first.normals, L", "on_s, off_s, normals, factor(normals)"
+        "kernels.sas",
+        "slide, back, h, landings, leaves)",
+        "slide, back, h, landings._replace(first=first._replace(normals=normals),"
+        " factor=factor(normals)), leaves)",
     ),
     "Off: kick along the normals, not their dual basis": _one(
-        "kernels.sas", "pushed(state, sigma.prp * r)", "0.1 * along(state.normals, sigma.prp * r)"
+        "kernels.sas_moves",
+        "along(state.normals, across_it)",
+        '0.1 * along(state.normals, sizes["sigma_prp"] * random.normal)',
     ),
     "Off: kick as long as a slide": _one(
-        "kernels.sas", "kick = sigma.tan * along_surface", "kick = sigma.hrd * along_surface"
+        "kernels.sas_moves",
+        'return sizes["sigma_tan"] * random.tangent',
+        'return sizes["sigma_hrd"] * random.tangent',
     ),
     "On: slide along the tangents of the wrong point": _one(
         "kernels.sas",
-        "tangent(first.normals, L, jnp.where(on, sigma.on * z, x - first.x))",
-        "jnp.where(on, sigma.on * along_surface, tangent(first.normals, L, x - first.x))",
+        'jnp.where(lands, sizes["sigma_on"] * noise.z, x - foot)',
+        'jnp.where(lands, sizes["sigma_on"] * random.tangent, x - foot)',
     ),
     "no reverse check": _one(
         "kernels.sas", "(first.landed & came_back(self, second, here))", "first.landed"
     ),
     "no reverse check of Off": _one(
-        "kernels.sas", "returned=on | soft", "returned=off | on | soft"
+        "kernels.sas", "returned=lands | ~projects", "returned=leaves | lands | ~projects"
     ),
     "reverse check lands anywhere": _one(
-        "kernels.base", "return landing.landed & (miss <=", "return landing.landed | (miss <="
+        "kernels.moves", "return landing.landed & (miss <=", "return landing.landed | (miss <="
     ),
     "reverse check satisfied by any root": _one(
-        "kernels.base",
+        "kernels.moves",
         "kernel.reverse_tolerance * _length",
         "1e12 * kernel.reverse_tolerance * _length",
     ),
-    "Newton cap larger back than forward": Mutant(
-        "kernels.sas",
-        (
-            (
-                "second = land(first.x",
-                "second = partial(project_from, _patient(self), target, level=level, reach=reach)("
-                "first.x",
-            ),
-            (
-                "def pushed(state, r):",
-                "def _patient(kernel):\n"
-                "    copy = object.__new__(SAS)\n"
-                "    copy.__dict__.update(kernel.__dict__, newton_cap=30)\n"
-                "    return copy\n\n\n"
-                "def pushed(state, r):",
-            ),
-        ),
+    "Newton cap larger back than forward": _one(
+        "kernels.moves",
+        "second = _land(kernel, target",
+        "import copy\n\n"
+        "    patient = copy.copy(kernel)\n"
+        "    patient.__dict__['newton_cap'] = 30\n"
+        "    second = _land(patient, target",
     ),
     "Newton along the normals of the moment": _one(
         "projection", "x = x - along(normals, ", "x = x - along(gradients, "
     ),
     "walls ignored": _one(
-        "kernels.sas", "inside=target.contains(proposal.x)", "inside=soft | True"
+        "kernels.sas", "inside=target.contains(proposal.x)", "inside=lands | True"
     ),
     "walls ignored by Off": _one(
         "kernels.sas",
         "inside=target.contains(proposal.x)",
-        "inside=off | target.contains(proposal.x)",
+        "inside=leaves | target.contains(proposal.x)",
     ),
     "walls ignored by Hard": _one(
         "kernels.sas",
         "inside=target.contains(proposal.x)",
-        "inside=hard | target.contains(proposal.x)",
+        "inside=slides | target.contains(proposal.x)",
     ),
     "log density of the proposal not evaluated": _one(
         "kernels.sas", "log_density=target.log_density_at(end.x)", "log_density=state.log_density"
@@ -183,7 +188,9 @@ SAS_MUTANTS = {
         "kernels.sas", "normals=end.normals", "normals=state.normals"
     ),
     "factor of the foot kept after landing": _one(
-        "kernels.sas", "cond(slides, lambda: L, lambda: factor(end.normals))", "L"
+        "kernels.sas",
+        "cond(slides, lambda: first_factor, lambda: factor(end.normals))",
+        "first_factor",
     ),
     "triangular solve with the wrong triangle": _one(
         "linalg",
@@ -196,59 +203,77 @@ SAS_MUTANTS = {
 TRAVEL_MUTANTS = {
     "trajectory: first push twice": (
         "SurfaceSampler",
-        _one("kernels.travel", "way.slide + way.push, level", "way.slide + 2 * way.push, level"),
+        _one(
+            "kernels.trajectory",
+            "path.slide + path.push, level",
+            "path.slide + 2 * path.push, level",
+        ),
     ),
     "trajectory: last push left out": (
         "SurfaceSampler",
-        _one("kernels.travel", "Way(state, push - back, push,", "Way(state, -back, push,"),
+        _one(
+            "kernels.trajectory",
+            "Trajectory(state, push - back, push,",
+            "Trajectory(state, -back, push,",
+        ),
     ),
     "trajectory: gradient of the determinant upside down": (
         "SurfaceSampler",
-        _one("kernels.travel", "- jnp.sum(W * target", "+ jnp.sum(W * target"),
+        _one("kernels.trajectory", "- jnp.sum(W * target", "+ jnp.sum(W * target"),
     ),
     "trajectory: the other measure's force": (
         "SurfaceSampler",
-        _one("kernels.travel", "W = measure * dual(", "W = (1 - measure) * dual("),
+        _one("kernels.trajectory", "W = measure * dual(", "W = (1 - measure) * dual("),
     ),
     "trajectory: energy of another step size": (
         "SurfaceSampler",
-        _one("kernels.travel", "way.slide, h, measure)", "way.slide, kernel.sigma_hrd, measure)"),
+        _one(
+            "kernels.trajectory",
+            "path.slide, h, measure)",
+            "path.slide, kernel.step_size, measure)",
+        ),
     ),
     "trajectory: force not made tangent": (
         "SurfaceSampler",
         _one(
-            "kernels.travel",
+            "kernels.trajectory",
             "tangent(state.normals, state.factor, jax.grad(held)(state.x))",
             "jax.grad(held)(state.x)",
         ),
     ),
     "trajectory: log density of the last leap alone": (
         "SurfaceSampler",
-        _one("kernels.travel", "log_density = target.log_density_at(first.x)", "log_density = 0.0"),
+        _one(
+            "kernels.trajectory",
+            "log_density = target.log_density_at(first.x)",
+            "log_density = 0.0",
+        ),
     ),
     "trajectory: no reverse check": (
         "SurfaceSampler",
         _one(
-            "kernels.travel", "returned=came_back(kernel, second, state)", "returned=first.landed"
+            "kernels.trajectory",
+            "returned=came_back(kernel, second, state)",
+            "returned=first.landed",
         ),
     ),
     "trajectory: goes on after a failure": (
         "SurfaceSampler",
         _one(
-            "kernels.travel",
+            "kernels.trajectory",
             "sooner(met, _unless_finite(push))",
-            "jnp.where(made + 1 < leaps, 0, met)",
+            "jnp.where(made + 1 < slides, 0, met)",
         ),
     ),
     "trajectory: walls ignored": (
         "SurfaceSampler",
-        _one("kernels.travel", "inside=target.contains(first.x)", "inside=first.landed | True"),
+        _one("kernels.trajectory", "inside=target.contains(first.x)", "inside=first.landed | True"),
     ),
     "SAS: last push left out": (
         "SAS",
         _one(
             "kernels.sas",
-            "back = second_slide - push_of(self, target, proposal, h)",
+            "back = second_slide - push_of(target, proposal, h, forced)",
             "back = second_slide",
         ),
     ),
@@ -258,7 +283,7 @@ TRAVEL_MUTANTS = {
     ),
     "SAS: what was met on the way forgotten": (
         "SAS",
-        _one("kernels.sas", "sooner(way.obstacle, met)", "met"),
+        _one("kernels.sas", "sooner(path.obstacle, met)", "met"),
     ),
     "Slide: to S instead of its own level": (
         "SAS",
@@ -266,14 +291,18 @@ TRAVEL_MUTANTS = {
     ),
     "Slide: counts as being on S": (
         "SAS",
-        _one("kernels.sas", "            on=hard | on,", "            on=slides | on,"),
+        _one(
+            "kernels.sas",
+            "on=those(lambda rule: rule.ends_on)",
+            "on=slides | those(lambda rule: rule.ends_on)",
+        ),
     ),
     "Slide: factor of the point left": (
         "SAS",
         _one(
             "kernels.sas",
-            "cond(slides, lambda: L, lambda: factor(end.normals))",
-            "cond(hard, lambda: L, lambda: factor(away.normals))",
+            "cond(slides, lambda: first_factor, lambda: factor(end.normals))",
+            "cond(slides & ~aside, lambda: first_factor, lambda: factor(away.normals))",
         ),
     ),
     "Slide: level forgotten by Newton": (
@@ -302,7 +331,7 @@ TRAVEL_MUTANTS = {
     ),
     "Lifted: area for the soft measure": (
         "Lifted",
-        _one("kernels.lifted", "lifted.raised(state))", "lifted.raised(state), 0.0)"),
+        _one("kernels.lifted", "lifted.raise_state(state))", "lifted.raise_state(state), 0.0)"),
     ),
     "Lifted: normals without the length": (
         "Lifted",

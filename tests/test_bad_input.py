@@ -247,8 +247,8 @@ KERNELS = [
     Case("array", lambda: limpet.SAS(sigma_hrd=np.ones(2)), r"^sigma_hrd=array\(\[1., 1.\]\): exp"),
     Case("too large an int", lambda: limpet.SAS(sigma_hrd=10**400), r"^sigma_hrd=10+: expected"),
     Case("no default", lambda: limpet.SAS(sigma_hrd=None), r"^sigma_hrd=None: expected a number"),
-    Case("walk", lambda: limpet.RandomWalk(sigma=-2), r"^sigma=-2: .*above zero"),
-    Case("slides", lambda: limpet.SurfaceSampler(sigma_hrd=0), r"^sigma_hrd=0: .*above zero"),
+    Case("walk", lambda: limpet.RandomWalk(step_size=-2), r"^step_size=-2: .*above zero"),
+    Case("slides", lambda: limpet.SurfaceSampler(step_size=0), r"^step_size=0: .*above zero"),
     Case("tolerance", lambda: limpet.SAS(tolerance=-1e-9), r"^tolerance=-1e-09: .*above zero"),
     Case("no tolerance", lambda: limpet.SAS(tolerance=None), r"^tolerance=None: expected a numb"),
     Case(
@@ -263,14 +263,14 @@ KERNELS = [
     Case("odds string", lambda: limpet.SAS(on_probability="1"), r"^on_probability='1': expected a"),
     Case(
         "no slides at all",
-        lambda: limpet.Lifted(trajectory=0),
-        r"^trajectory=0: .*whole number, 1 or more",
+        lambda: limpet.Lifted(steps=0),
+        r"^steps=0: .*whole number, 1 or more",
     ),
     Case("minus slides", lambda: limpet.SAS(trajectory=-3), r"^trajectory=-3: .*1 or more"),
     Case(
         "part of a slide",
-        lambda: limpet.SurfaceSampler(trajectory=2.5),
-        r"^trajectory=2.5: expected a whole number, not a float",
+        lambda: limpet.SurfaceSampler(steps=2.5),
+        r"^steps=2.5: expected a whole number, not a float",
     ),
     Case("aside", lambda: limpet.SAS(slide_probability=-0.1), r"^slide_probability=-0.1: .*0 to 1"),
     Case("too many", lambda: limpet.SAS(slide_probability=0.3), r"^on_prob.* add up to 1.1: exp"),
@@ -278,10 +278,10 @@ KERNELS = [
     Case(
         "slides of a surface",
         lambda: limpet.SurfaceSampler(slide_probability=0.2),
-        r"^limpet.SurfaceSampler has no slide_probability: expected some of measure, sigma_hrd, .*"
+        r"^limpet.SurfaceSampler has no slide_probability: expected some of measure, step_size, .*"
         r"Slides off the surface are moves of limpet.SAS",
     ),
-    Case("typing", lambda: limpet.Lifted(sigma=1), r"^limpet.Lifted has no sigma: .*sigma_hrd"),
+    Case("typing", lambda: limpet.Lifted(sigma=1), r"^limpet.Lifted has no sigma: .*step_size"),
     Case("cap", lambda: limpet.SAS(newton_cap=0), r"^newton_cap=0: .*whole number, 1 or more"),
     Case("part of a cap", lambda: limpet.SAS(newton_cap=2.5), r"^newton_cap=2.5: .*not a float"),
     Case(

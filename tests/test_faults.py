@@ -17,7 +17,7 @@ EPS = 0.1
 KERNELS = {
     "SAS": limpet.SAS(),
     "SurfaceSampler": limpet.SurfaceSampler(),
-    "RandomWalk": limpet.RandomWalk(sigma=0.3),
+    "RandomWalk": limpet.RandomWalk(step_size=0.3),
 }
 
 
@@ -151,7 +151,7 @@ def test_a_rejected_proposal_leaves_the_state_as_it_was(target):
 def test_chains_that_never_move_are_named_with_the_cause():
     cause = r"^Chains 0, 1, 2 never .*sigma of RandomWalk.*100% of 600 .*too unlikely.*smaller"
     with pytest.warns(limpet.LimpetWarning, match=cause) as caught:
-        draws = sample(kernel=limpet.RandomWalk(sigma=1e6), warmup=0)
+        draws = sample(kernel=limpet.RandomWalk(step_size=1e6), warmup=0)
     assert [warning.filename for warning in caught] == [__file__]
     check_books(draws)
     assert outcomes(draws)["accepted"] == 0
@@ -159,12 +159,14 @@ def test_chains_that_never_move_are_named_with_the_cause():
 
 def test_only_the_chains_that_never_move_are_named():
     with pytest.warns(limpet.LimpetWarning, match="^Chains 1 never"):
-        sample(SPIKED, [[0.0, 0.0], [5.0, 0.0], [1.0, 0.0]], kernel=limpet.RandomWalk(sigma=0.1))
+        sample(
+            SPIKED, [[0.0, 0.0], [5.0, 0.0], [1.0, 0.0]], kernel=limpet.RandomWalk(step_size=0.1)
+        )
 
 
 @pytest.mark.parametrize("draws", [1, 2, 3])
 def test_few_draws_are_not_taken_for_chains_that_never_move(draws):
-    check_books(sample(kernel=limpet.RandomWalk(sigma=0.3), draws=draws))
+    check_books(sample(kernel=limpet.RandomWalk(step_size=0.3), draws=draws))
 
 
 def test_slides_that_never_succeed_are_warned_of():
@@ -219,7 +221,7 @@ def test_thinning_keeps_every_third_visit():
 
 def test_many_chains_are_one_result():
     # more than one tile holds, and not a multiple of it
-    draws = sample(kernel=limpet.RandomWalk(sigma=0.3), chains=130)
+    draws = sample(kernel=limpet.RandomWalk(step_size=0.3), chains=130)
     check_books(draws)
     assert draws.posterior["chain"].values.tolist() == list(range(130))
     assert dict(draws.posterior["x"].sizes) == {"chain": 130, "draw": 200, "x_dim": 2}
@@ -270,7 +272,7 @@ def test_a_summary_of_one_draw_says_so():
 
 def test_a_summary_of_chains_that_never_moved():
     with pytest.warns(limpet.LimpetWarning, match="never"):
-        draws = sample(kernel=limpet.RandomWalk(sigma=1e6), warmup=0)
+        draws = sample(kernel=limpet.RandomWalk(step_size=1e6), warmup=0)
     table = limpet.summary(draws)
     assert (table.variables["tau"] >= 40).all()
     assert table.steps_per_draw == 1
@@ -358,7 +360,7 @@ def test_every_start_has_a_chain(as_dicts):
     corners = np.diag(WEIGHTS**-0.5)
     starts = [{"b": x[:3], "c": x[3:]} for x in corners] if as_dicts else corners
     target = OF_TREE if as_dicts else FLAT
-    walk = limpet.RandomWalk(sigma=1e-6)
+    walk = limpet.RandomWalk(step_size=1e-6)
     posterior = limpet.sample(target, starts, draws=10, warmup=0, kernel=walk).posterior
     parts = [posterior[name].values for name in (("b", "c") if as_dicts else ("x",))]
     first = np.concatenate(parts, axis=-1)[:, 0]

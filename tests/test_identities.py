@@ -77,13 +77,13 @@ def test_trajectories_of_sas(case):
         assert pairs.errors.max() <= 1e-8, move
 
 
-@pytest.mark.parametrize("trajectory", [1, LEAPS])
+@pytest.mark.parametrize("steps", [1, LEAPS])
 @pytest.mark.parametrize("case", CASES)
-def test_lifted(case, trajectory):
-    target, _, sigma = CASES[case]
+def test_lifted(case, steps):
+    target, _, size = CASES[case]
     # finite differences suffer from folds if slides are long, from rounding if they are short
-    sigma = sigma / trajectory if case == "beads" else sigma / 3
-    kernel = limpet.Lifted(trajectory=trajectory, sigma_hrd=sigma, tolerance=1e-14)
+    size = size / steps if case == "beads" else size / 3
+    kernel = limpet.Lifted(steps=steps, step_size=size, tolerance=1e-14)
     begin = identities.on_states(kernel, target, np.asarray(states(case)[False].x).T)
     z = np.random.default_rng(30).normal(size=(len(begin.x) + len(begin.values), begin.x.shape[1]))
     pairs = identities.lifted(kernel, target, begin, z)
@@ -96,14 +96,14 @@ def test_there_are_enough_pairs():
     assert 0.85 * sum(PAIRS.values()) >= WANTED
 
 
-@pytest.mark.parametrize("trajectory", [1, LEAPS])
+@pytest.mark.parametrize("steps", [1, LEAPS])
 @pytest.mark.parametrize(
     ("measure", "log_f"), [("soft", identities.log_on), ("hausdorff", identities.log_area)]
 )
-def test_surface_sampler(measure, log_f, trajectory):
+def test_surface_sampler(measure, log_f, steps):
     for case in ("ellipsoid-sphere", "tilted"):
-        sigma = CASES[case].sigma_hrd / trajectory
-        kernel = limpet.SurfaceSampler(measure, sigma, trajectory, tolerance=1e-14)
+        size = CASES[case].sigma_hrd / steps
+        kernel = limpet.SurfaceSampler(measure, size, steps, tolerance=1e-14)
         begin = states(case)[True]
         z = np.random.default_rng(5).normal(size=begin.x.shape)
         pairs = identities.hard(kernel, CASES[case].target, begin, z, log_f)
@@ -113,7 +113,7 @@ def test_surface_sampler(measure, log_f, trajectory):
 
 def test_random_walk():
     target = CASES["tilted"].target
-    kernel = limpet.RandomWalk(sigma=0.05)
+    kernel = limpet.RandomWalk(step_size=0.05)
     begin = identities.on_states(kernel, target, np.asarray(states("tilted")[False].x).T)
     pairs = identities.soft(
         kernel, target, begin, np.random.default_rng(6).normal(size=begin.x.shape)

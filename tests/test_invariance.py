@@ -55,7 +55,7 @@ def sas(number, problem):
 
 def surface(number, problem):
     rng = np.random.default_rng([number, 1])
-    return limpet.SurfaceSampler(measure="soft", sigma_hrd=slide(rng, problem))
+    return limpet.SurfaceSampler(measure="soft", step_size=slide(rng, problem))
 
 
 def travelling(number, problem):
@@ -80,12 +80,12 @@ def travelling_surface(number, problem):
 def lifted(number, problem):
     rng = np.random.default_rng([number, 1])
     slides = int(rng.integers(1, 6))
-    return limpet.Lifted(trajectory=slides, sigma_hrd=slide(rng, problem) / np.sqrt(slides))
+    return limpet.Lifted(steps=slides, step_size=slide(rng, problem) / np.sqrt(slides))
 
 
 def random_walk(number, problem):
     rng = np.random.default_rng([number, 1])
-    return limpet.RandomWalk(sigma=rng.uniform(0.05, 0.2) if number % 2 else None)
+    return limpet.RandomWalk(step_size=rng.uniform(0.05, 0.2) if number % 2 else None)
 
 
 def random_case(number, kernel):

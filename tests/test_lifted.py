@@ -74,7 +74,7 @@ def test_few_projections_for_an_effective_draw(beta):
     target = limpet.Target(ellipsoid_sphere, eps_of(beta))
     draws = limpet.sample(target, START, draws=1_000, chains=256, seed=3)
     x1 = draws.posterior["x"].values[..., 0]
-    slides = draws.attrs["steps"] * draws.attrs["parameters"]["trajectory"]
+    slides = draws.attrs["steps"] * draws.attrs["parameters"]["steps"]
     assert slides / array_stats.ess(x1, method="bulk") <= 10
     assert abs(standard_errors(x1, 0.0)) < 4
 
@@ -89,7 +89,7 @@ def test_trajectories_fail_as_one():
     walled = limpet.Target(circle.q, 0.05, inside=lambda x: 0.5 - x[:1])
     for target, outcome in ((circle, Outcome.NOT_FINITE), (walled, Outcome.WALL)):
         for kernel in (
-            limpet.Lifted(sigma_hrd=0.3, trajectory=6),
+            limpet.Lifted(step_size=0.3, steps=6),
             limpet.SAS(sigma_hrd=0.3, trajectory=6),
         ):
             draws = limpet.sample(

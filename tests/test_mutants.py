@@ -88,7 +88,8 @@ def travel_symptoms(name, sampler, own_state=State) -> Iterator[str]:
     """Which identities the trajectories of a sampler violate, and its slides off S."""
     for trial, (case, steps) in enumerate(TRIALS):
         target = CASES[case].target
-        size = {"trajectory": 3, "sigma_hrd": steps["sigma_hrd"] / 2, "newton_cap": 5}
+        names = ("trajectory", "sigma_hrd") if name == "SAS" else ("steps", "step_size")
+        size = dict(zip(names, (3, steps["sigma_hrd"] / 2), strict=True)) | {"newton_cap": 5}
         moves = {"hard": identities.hard}
         if name == "SAS":
             size |= {"off_probability": 0.3, "on_probability": 0.5, "slide_probability": 0.3}

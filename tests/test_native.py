@@ -171,7 +171,7 @@ STARTS |= {beads: CASES["beads"].start}
         limpet.SAS(),
         limpet.SAS(slide_probability=0.2, trajectory=3),
         limpet.SurfaceSampler(),
-        limpet.Lifted(trajectory=3, sigma_hrd=0.5),  # longer ones are chaotic
+        limpet.Lifted(steps=3, step_size=0.5),  # longer ones are chaotic
         limpet.RandomWalk(),
     ],
     ids=repr,

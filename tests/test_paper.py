@@ -80,8 +80,8 @@ def held(x):
         (limpet.SAS(sigma_hrd=0.6), 0.1, 1 / 3),
         (limpet.SAS(sigma_hrd=0.6), 0.01, 1 / 3),
         (limpet.SAS(sigma_hrd=0.6), 0.001, 1 / 3),
-        (limpet.SurfaceSampler(measure="soft", sigma_hrd=0.6), 0.01, 1 / 3),
-        (limpet.SurfaceSampler(measure="hausdorff", sigma_hrd=0.6), 0.01, HAUSDORFF_COS2),
+        (limpet.SurfaceSampler(measure="soft", step_size=0.6), 0.01, 1 / 3),
+        (limpet.SurfaceSampler(measure="hausdorff", step_size=0.6), 0.01, HAUSDORFF_COS2),
     ],
 )
 def test_stiff_trimer(kernel, eps, truth):

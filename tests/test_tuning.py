@@ -95,7 +95,7 @@ def test_slides_of_off_and_on_are_lowered_where_half_are_refused():
     assert draws.attrs["acceptance"]["on"] > 0.45
 
 
-@pytest.mark.parametrize("kernel", [limpet.RandomWalk(sigma=1.0), limpet.SurfaceSampler()])
+@pytest.mark.parametrize("kernel", [limpet.RandomWalk(step_size=1.0), limpet.SurfaceSampler()])
 def test_other_kernels_are_tuned_too(kernel):
     draws = sample("two spheres", kernel=kernel)
     (acceptance,) = draws.attrs["acceptance"].values()
@@ -110,10 +110,10 @@ def test_one_chain_is_enough():
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("hrd", [1e-3, 100])
 def test_trajectories_are_found_from_afar(model, hrd):
-    found = sample(model, kernel=limpet.Lifted(sigma_hrd=hrd)).attrs
+    found = sample(model, kernel=limpet.Lifted(step_size=hrd)).attrs
     assert 0.7 < found["acceptance"]["hard"] < 0.95
-    slides = found["parameters"]["trajectory"]
+    slides = found["parameters"]["steps"]
     assert isinstance(slides, int)
     assert 2 <= slides <= 20
     best = sample(model, kernel=limpet.Lifted()).attrs["parameters"]
-    assert best["sigma_hrd"] / 1.5 < found["parameters"]["sigma_hrd"] < 1.5 * best["sigma_hrd"]
+    assert best["step_size"] / 1.5 < found["parameters"]["step_size"] < 1.5 * best["step_size"]

@@ -87,7 +87,7 @@ def _warn_of_failing_moves(tree, kernel, dimension, counts):
 
             # slides longer than some length fail: that length from the share, a size from it
             chi = scipy.stats.chi(dimension)
-            size = tree.attrs["parameters"]["sigma_hrd"]
+            size = tree.attrs["parameters"][kernel.tunables[0].names[0]]
             better = size * chi.ppf(1 - min(failed, 1 - 1e-6)) / chi.ppf(1 - GENTLE)
             advised = f"Lower sigma_hrd={size:.3g} to about {better:.2g}, or let warm-up find it."
             warn(f"Most projections failed. {causes(alone)} {advised}", LimpetWarning)

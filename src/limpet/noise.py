@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, UInt64
+from jaxtyping import Array, Float, PRNGKeyArray, UInt64
 
 from limpet.linalg import Vector
 from limpet.native.functions import polynomial
@@ -37,6 +37,12 @@ def generators(seed: int, tile_index: int, width: int) -> Generator:
     words = np.random.SeedSequence(seed, spawn_key=(tile_index,)).generate_state(2 * width, "u8")
     position, stride = words.reshape(width, 2).T
     return Generator(jnp.asarray(position), jnp.asarray(stride | 1))
+
+
+def generator_from(key: PRNGKeyArray) -> Generator:
+    """A generator for a single step, whose random numbers come from one of JAX's keys."""
+    position, stride = jax.random.bits(key, (2,), jnp.uint64)
+    return Generator(position, stride | 1)
 
 
 def draw(generator: Generator, n: int) -> tuple[Generator, Noise]:

@@ -471,7 +471,7 @@ def _about(kernel, target, layout, plan, width):
         "fields": dataclasses.asdict(kernel),
         "parameters": kernel.parameters(target),
         "moves": [move.name.lower() for move in kernel.moves],
-        "sizes": [name for knob in kernel.knobs for name in knob.names],
+        "sizes": [name for tunable in kernel.tunables for name in tunable.names],
         "groups": ["posterior", "surface"] if plan.keep_surface else ["posterior"],
         "width": width,
         "constraints": jax.eval_shape(target.values, jnp.zeros(layout.size)).shape[0],

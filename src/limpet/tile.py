@@ -70,7 +70,7 @@ def step(constants, carry, scales: dict):
     """One step of one chain: its new state and generator, and its line of the trace."""
     (kernel, target), (state, generator) = constants, carry
     generator, noise = draw(generator, kernel.noise_size(state))
-    state, info = kernel.with_numbers(scales).move(target, noise, state)
+    state, info = kernel.move(target, scales, noise, state)
     lp = state.log_density - jnp.sum(state.values**2) / 2
     code = (len(Outcome) * info.move + info.outcome).astype(jnp.uint8)
     carry = state, generator

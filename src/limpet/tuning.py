@@ -15,7 +15,7 @@ Sizes are frozen after the last round, well before the first draw.
 
 import numpy as np
 
-from limpet.kernels.base import Kernel, Knob, Outcome
+from limpet.kernels.base import Kernel, Outcome, Tunable
 from limpet.tile import LONGEST_BLOCK, Trace
 
 ROUND = LONGEST_BLOCK  # steps between two narrowings
@@ -37,14 +37,14 @@ class Tuner:
     """The search for one tile's step sizes; `record` is all that it knows."""
 
     def __init__(self, kernel: Kernel, given: dict, width: int, warmup: int):
-        self.knobs: tuple[Knob, ...] = kernel.knobs
+        self.tunables: tuple[Tunable, ...] = kernel.tunables
         self.given = given  # the sizes that the search started from
         self.width = width
         self.rounds = int(SHARE * warmup) // ROUND
         cells = int(2 * DECADES * CELLS) + 1
-        # of each knob and cell: proposals, and what they were worth in all
-        self.record = np.zeros((len(self.knobs), 2, cells))
-        self.centres = np.zeros(len(self.knobs))  # decades from the sizes given
+        # of each tunable and cell: proposals, and what they were worth in all
+        self.record = np.zeros((len(self.tunables), 2, cells))
+        self.centres = np.zeros(len(self.tunables))  # decades from the sizes given
         self.spread = 0.0  # variance of the chains' points, summed over coordinates
 
     def learning(self, step: int) -> bool:
@@ -62,28 +62,30 @@ class Tuner:
     def _sizes(self, offsets) -> dict:
         """The sizes that are so many decades from those given, by name."""
         return {
-            name: _turned(knob, self.given[name], offset)
-            for knob, offset in zip(self.knobs, offsets, strict=True)
-            for name in knob.names
+            name: _turned(tunable, self.given[name], offset)
+            for tunable, offset in zip(self.tunables, offsets, strict=True)
+            for name in tunable.names
         }
 
     def _offsets(self, first_step: int, steps: int) -> np.ndarray:
-        """The decades by which each knob is turned, for each chain and step."""
+        """The decades by which each tunable is turned, for each chain and step."""
         step = first_step + np.arange(steps)
         trial = step * self.width + np.arange(self.width)[:, None]
-        turned = np.empty((len(self.knobs), self.width, steps))
-        for k, knob in enumerate(self.knobs):
-            spread = 2 * ((0.5 + GOLDEN[k] * trial) % 1) - (1 if knob.may_grow else 2)
-            turned[k] = self.centres[k] + self._half_range(step // ROUND, knob) * spread
+        turned = np.empty((len(self.tunables), self.width, steps))
+        for k, tunable in enumerate(self.tunables):
+            spread = 2 * ((0.5 + GOLDEN[k] * trial) % 1) - (1 if tunable.may_grow else 2)
+            turned[k] = self.centres[k] + self._half_range(step // ROUND, tunable) * spread
         return np.clip(turned, -DECADES, DECADES)
 
     def found(self) -> dict:
         """The sizes as they were found."""
         return {name: size.item() for name, size in self._sizes(self.centres).items()}
 
-    def _half_range(self, now, knob):
+    def _half_range(self, now, tunable):
         narrowed = 2 * np.minimum(now / max(1, self.rounds - 1), 1.0)
-        if knob.whole:  # only once the size of slides is known, for many of them take long to try
+        if (
+            tunable.whole
+        ):  # only once the size of slides is known, for many of them take long to try
             return np.where(narrowed < 1, 0.0, LAST ** np.clip(narrowed - 1, 0, 1))
         return FIRST * (LAST / FIRST) ** np.minimum(narrowed, 1.0)
 
@@ -96,12 +98,12 @@ class Tuner:
         distance = np.sum(np.diff(x, axis=1) ** 2, axis=-1)
         move = trace.code // len(Outcome)
         offsets = self._offsets(first_step, steps)
-        for k, knob in enumerate(self.knobs):
-            mine = np.isin(move, knob.moves)
-            if knob.whole:  # what the number is worth is seen with steps of the right size only
+        for k, tunable in enumerate(self.tunables):
+            mine = np.isin(move, tunable.moves)
+            if tunable.whole:  # what the number is worth is seen with steps of the right size only
                 mine &= np.abs(offsets[0] - self.centres[0]) < ALIKE
             cell = np.rint((offsets[k][mine] + DECADES) * CELLS).astype(int)
-            worth = (distance if knob.acceptance is None else trace.acceptance)[mine]
+            worth = (distance if tunable.acceptance is None else trace.acceptance)[mine]
             self.record[k, 0] += np.bincount(cell, minlength=self.record.shape[2])
             self.record[k, 1] += np.bincount(cell, worth, minlength=self.record.shape[2])
         self.spread = max(FADING * self.spread, np.var(trace.x, axis=(0, 1)).sum())
@@ -110,28 +112,30 @@ class Tuner:
 
     def _narrow(self, now):
         decades = np.arange(self.record.shape[2]) / CELLS - DECADES
-        for k, knob in enumerate(self.knobs):
-            reach = self._half_range(now, knob) / (4 if knob.acceptance is None else 8)
+        for k, tunable in enumerate(self.tunables):
+            reach = self._half_range(now, tunable) / (4 if tunable.acceptance is None else 8)
             reach = max(reach, 1 / CELLS)
             blur = np.exp(-0.5 * ((decades[:, None] - decades) / reach) ** 2)
             tried, worth = self.record[k] @ blur
-            known = (tried >= (ENOUGH if knob.whole else 1)) & (knob.may_grow | (decades <= 0))
+            known = (tried >= (ENOUGH if tunable.whole else 1)) & (
+                tunable.may_grow | (decades <= 0)
+            )
             if self.record[k, 0].sum() < ENOUGH or not known.any():
                 continue
-            if knob.whole and not self._half_range(now, knob):
+            if tunable.whole and not self._half_range(now, tunable):
                 continue
             value = np.where(known, worth / np.maximum(tried, 1), 0.0)
-            if knob.whole:
-                slides = _turned(knob, self.given[knob.names[0]], decades)
+            if tunable.whole:
+                slides = _turned(tunable, self.given[tunable.names[0]], decades)
                 slides = (self.record[k, 0] * slides) @ blur / np.maximum(tried, 1)
                 value = np.where(known, self._effective(value) / np.maximum(slides, 1), 0.0)
                 self.record[k] *= FADING  # of other step sizes
             best = NEARLY * value.max()
             if not best:  # no proposal succeeded: the steps are too large
                 self.centres[k] = decades[known].min()
-            elif knob.acceptance is not None:
-                self.centres[k] = decades[value >= min(knob.acceptance, best)].max()
-            elif knob.whole:
+            elif tunable.acceptance is not None:
+                self.centres[k] = decades[value >= min(tunable.acceptance, best)].max()
+            elif tunable.whole:
                 self.centres[k] = decades[value >= best].max()
             else:
                 self.centres[k] = decades[value >= best].min()
@@ -143,7 +147,7 @@ class Tuner:
         return (1 - rho) / (1 + rho)
 
 
-def _turned(knob, given, decades):
+def _turned(tunable, given, decades):
     """A size as it is used, so many decades from the one given."""
     size = np.asarray(given * 10.0**decades)
-    return np.clip(np.rint(size), 1, MOST_SLIDES) if knob.whole else size
+    return np.clip(np.rint(size), 1, MOST_SLIDES) if tunable.whole else size

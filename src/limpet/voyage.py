@@ -50,7 +50,7 @@ class Voyage:
         self.collector = Collector(room, self.first_chain, self.chains, plan)
         self.watch = Watch(self.chains, starts[0], plan.draws)
         self.block = tile.block_for(n)
-        self.patience = min(PATIENCE / kernel.share_kept(), LONGEST)  # steps without a draw
+        self.patience = min(PATIENCE / kernel.draw_share(), LONGEST)  # steps without a draw
         self.step, self.trace = 0, None
         self.pace = LOOK  # seconds that a block takes
         self.seconds = self.compile_seconds = 0.0
@@ -100,7 +100,7 @@ class Voyage:
     @property
     def _blocks(self):
         """As many as make looking cheap, but not many more than are still needed."""
-        missing = self.collector.missing / self.kernel.share_kept()
+        missing = self.collector.missing / self.kernel.draw_share()
         steps = max(0, self.plan.warmup - self.step) + missing
         most = tile.blocks_at_once(len(self.states.x), self.block)
         most = min(most, np.ceil(LOOK / self.pace))

@@ -1,24 +1,24 @@
-"""What every sampler has in common: one chain, one step, and the verdict on a proposal.
+"""What every sampler has in common: one chain, one step, and what it tells of itself.
 
-A new sampler is one file: a frozen dataclass of numbers with `init` and `move`.
+A new sampler is one file: a subclass of `Kernel` with its numbers as fields, and `start` and
+`move`. What moves are made of is in `limpet.kernels.moves`.
 """
 
 import abc
-import copy
 import dataclasses
 import enum
-from typing import Any, ClassVar, NamedTuple
+import functools
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, dataclass_transform
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from limpet.errors import InputError
+from limpet.errors import InputError, warn
 from limpet.layout import Layout, as_point
-from limpet.linalg import Normals, Square, Values, Vector, factor, half_log_det
-from limpet.noise import Noise
-from limpet.projection import Landing, project
+from limpet.linalg import Normals, Square, Values, Vector
+from limpet.noise import Noise, draw, generator_from
 from limpet.target import Target, check_target
 
 
@@ -50,7 +50,7 @@ class State(NamedTuple):
     """
 
     x: Any
-    on: Bool[Array, ""]
+    on: Bool[Array, ""]  # the surface
     values: Values
     normals: Normals
     factor: Square
@@ -66,8 +66,8 @@ class Info(NamedTuple):
     acceptance: Float[Array, ""]
 
 
-class Knob(NamedTuple):
-    """Step sizes that warm-up turns together, and what it judges them by."""
+class Tunable(NamedTuple):
+    """Sizes that warm-up changes together, and what it judges them by."""
 
     names: tuple[str, ...]
     moves: tuple[Move, ...]
@@ -76,83 +76,75 @@ class Knob(NamedTuple):
     whole: bool = False  # a number of slides: whole, and the most effective draws per slide wanted
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass_transform(frozen_default=True)
 class Kernel(abc.ABC):
     """A sampler: numbers, a first state, and a step for one chain.
 
-    Numbers are data to JAX, so that tuning them compiles nothing anew; fields named in `static`
-    (whole numbers, words) are part of the program.
+    A subclass is a frozen dataclass. Its numbers are data to JAX, so that others compile nothing
+    anew; fields named in `static` (whole numbers, words) are part of the program.
     """
 
     static: ClassVar[tuple[str, ...]] = ()
+    checks: ClassVar[dict[str, Callable[[str, Any], Any]]] = {}  # by field: what it must be
+    renamed: ClassVar[dict[str, str]] = {}  # fields' names of earlier versions, and today's
+    elsewhere: ClassVar[dict[str, str]] = {}  # what people look for here, and where it is
     moves: ClassVar[tuple[Move, ...]]
-    knobs: ClassVar[tuple[Knob, ...]]
+    tunables: ClassVar[tuple[Tunable, ...]]
     known: ClassVar[dict[str, type["Kernel"]]] = {}  # by name, as a store says it
 
-    def __new__(cls, *_, **given):
-        """Refuse a number that it does not have, in words."""
-        known = [field.name for field in dataclasses.fields(cls)]
-        if unknown := [name for name in given if name not in known]:
-            slides = " Slides off the surface are moves of limpet.SAS(...)."
-            raise InputError(
-                f"limpet.{cls.__name__} has no {', '.join(unknown)}: expected some of"
-                f" {', '.join(known)}.{slides if 'slide_probability' in unknown else ''}"
-            )
-        return super().__new__(cls)
-
     def __init_subclass__(cls):
-        def flatten(kernel):
-            fields = {f.name: getattr(kernel, f.name) for f in dataclasses.fields(kernel)}
-            program = tuple((name, fields.pop(name)) for name in cls.static)
-            return tuple(fields.values()), (tuple(fields), program)
-
-        def unflatten(program, numbers):
-            kernel = object.__new__(cls)
-            for name, value in (*zip(program[0], numbers, strict=True), *program[1]):
-                object.__setattr__(kernel, name, value)
-            return kernel
-
-        jax.tree_util.register_pytree_node(cls, flatten, unflatten)
+        dataclasses.dataclass(frozen=True)(cls)
+        cls.__init__ = _checked(cls.__init__)
+        jax.tree_util.register_pytree_node(cls, _flatten, functools.partial(_unflatten, cls))
         Kernel.known[cls.__name__] = cls
 
+    def __getattr__(self, name: str) -> Any:
+        if name not in self.renamed:
+            raise AttributeError(f"limpet.{type(self).__name__} has no {name}")
+        return getattr(self, _todays_name(type(self), name))
+
+    def check(self) -> None:  # noqa: B027 (most have nothing more to check)
+        """Refuse numbers that do not fit each other."""
+
     @abc.abstractmethod
-    def share_kept(self) -> float:
+    def draw_share(self) -> float:
         """The share of steps that end in a draw, about."""
 
     @abc.abstractmethod
     def is_draw(self, state: State) -> Bool[Array, ""]:
         """Whether this state is one of the draws that the sampler is run for."""
 
-    def noise_size(self, state: State) -> int:
-        """How many normal numbers a step takes."""
-        return len(state.x)
-
-    def parameters(self, target: Target) -> dict:
-        """The numbers it runs with on this target, defaults filled in."""
-        return dataclasses.asdict(self) | {
-            name: np.asarray(value).tolist() for name, value in self.defaults(target).items()
-        }
-
-    def with_numbers(self, numbers: dict) -> "Kernel":
-        """The same sampler with other numbers, which may be JAX's; nothing is checked."""
-        kernel = copy.copy(self)
-        for name, value in numbers.items():
-            object.__setattr__(kernel, name, value)
-        return kernel
-
     @abc.abstractmethod
-    def defaults(self, target: Target) -> dict:
-        """The step sizes that depend on the target, as they are used."""
+    def sizes(self, target: Target) -> dict[str, Any]:
+        """Step sizes and the like as they are used on this target: all that is tunable, at least.
+
+        Warm-up gives others in their place.
+        """
 
     @abc.abstractmethod
     def start(self, target: Target, x: Vector) -> State:
         """The first state, at a vector x on the surface."""
 
     @abc.abstractmethod
-    def move(self, target: Target, noise: Noise, state: State) -> tuple[State, Info]:
-        """One step of one chain, given its random numbers; `state.x` is a vector."""
+    def move(
+        self, target: Target, tuned: dict[str, Any], noise: Noise, state: State
+    ) -> tuple[State, Info]:
+        """One step of one chain, given its random numbers; `state.x` is a vector.
 
-    def init(self, target: Target, x) -> State:
+        `tuned` has the sizes that warm-up found, in place of those in `sizes`.
+        """
+
+    def noise_size(self, state: State) -> int:
+        """How many normal numbers a step takes."""
+        return len(state.x)
+
+    def parameters(self, target: Target) -> dict[str, Any]:
+        """The numbers it runs with on this target, defaults filled in."""
+        return dataclasses.asdict(self) | {  # pyright: ignore[reportArgumentType]
+            name: np.asarray(value).tolist() for name, value in self.sizes(target).items()
+        }
+
+    def init(self, target: Target, x: Any) -> State:
         """The first state of one chain, at a point on the surface.
 
         Parameters
@@ -193,104 +185,55 @@ class Kernel(abc.ABC):
         """
         layout = Layout.of(state.x)
         flat = state._replace(x=layout.vector(state.x))
-        noise = draw_noise(key, self.noise_size(flat))
-        new, info = self.move(target.on_vectors(layout), noise, flat)
+        _, noise = draw(generator_from(key), self.noise_size(flat))
+        new, info = self.move(target.on_vectors(layout), {}, noise, flat)
         return new._replace(x=layout.point(new.x)), info
 
 
-def draw_noise(key: PRNGKeyArray, n: int) -> Noise:
-    """The random numbers of one step of one chain."""
-    for_z, for_rest = jax.random.split(key)
-    choice, coin = jax.random.uniform(for_rest, (2,))
-    return Noise(jax.random.normal(for_z, (n,)), choice, coin)
+def _checked(init):
+    """The constructor of a sampler, which also knows old names, and refuses in words."""
+
+    @functools.wraps(init)
+    def checked(self, *numbers, **named):
+        kind = type(self)
+        named = {_todays_name(kind, name): value for name, value in named.items()}
+        fields = {field.name: field.default for field in dataclasses.fields(kind)}
+        if unknown := [name for name in named if name not in fields]:
+            hints = "".join(
+                f" {kind.elsewhere[name]}" for name in unknown if name in kind.elsewhere
+            )
+            raise InputError(
+                f"limpet.{kind.__name__} has no {', '.join(unknown)}: expected some of"
+                f" {', '.join(fields)}.{hints}"
+            )
+        init(self, *numbers, **named)
+        for name, check in kind.checks.items():
+            value = getattr(self, name)
+            if value is not None or fields[name] is not None:
+                # a frozen dataclass has no other way to keep what was made of what it was given
+                object.__setattr__(self, name, check(name, value))
+        self.check()
+
+    return checked
 
 
-def project_from(kernel, target, x, normals, start, *, level, reach, active) -> Landing:
-    """Project `start` along the normals at x to where q = level, to the tolerance that x sets.
-
-    The tolerance is relative: it means the same when q or x is counted in other units.
-    """
-    tolerance = kernel.tolerance * jnp.linalg.norm(normals, axis=0) * _length(x, reach)
-    return project(target, start, normals, level, tolerance, kernel.newton_cap, active)
-
-
-def came_back(kernel, landing: Landing, state: State):
-    """The reverse check: whether a projection landed where the chain is."""
-    miss = jnp.linalg.norm(landing.x - state.x)
-    return landing.landed & (miss <= kernel.reverse_tolerance * _length(state.x, state.reach))
+def _todays_name(kind, name):
+    if name not in kind.renamed:
+        return name
+    today = kind.renamed[name]
+    warn(f"{name} of limpet.{kind.__name__} is now called {today}.", DeprecationWarning)
+    return today
 
 
-def _length(x, reach):
-    # the reach keeps the tolerance from vanishing where the surface passes the origin
-    return jnp.linalg.norm(x) + reach
+def _flatten(kernel):
+    fields = {f.name: getattr(kernel, f.name) for f in dataclasses.fields(kernel)}
+    program = tuple((name, fields.pop(name)) for name in kernel.static)
+    return tuple(fields.values()), (tuple(fields), program)
 
 
-def obstacle(*, known, inside, finite, landed, returned) -> Int[Array, ""]:
-    """What is in the way of a proposal, as an Outcome: ACCEPTED if nothing is.
-
-    `known`: whether there is a point to hold against the walls. The other flags say whether it is
-    inside them, whether q was finite all the way, and whether the projections succeeded.
-    """
-    return jnp.select(
-        [known & ~inside, ~finite, ~landed, ~returned],
-        [Outcome.WALL, Outcome.NOT_FINITE, Outcome.FORWARD, Outcome.REVERSE],
-        Outcome.ACCEPTED,
-    )
-
-
-def sooner(first, then):
-    """The obstacle that was met first."""
-    return jnp.where(first == Outcome.ACCEPTED, then, first)
-
-
-def judge(noise, log_ratio, met: Int[Array, ""]):
-    """The outcome of a proposal that met this obstacle, or none, and its acceptance probability."""
-    unknown = jnp.isnan(log_ratio) | (log_ratio == jnp.inf)
-    met = sooner(met, jnp.where(unknown, Outcome.NOT_FINITE, Outcome.ACCEPTED))
-    likely = jnp.exp(jnp.minimum(0.0, log_ratio))
-    acceptance = jnp.where(met == Outcome.ACCEPTED, likely, 0.0)
-    refused = jnp.where(noise.coin < acceptance, Outcome.ACCEPTED, Outcome.METROPOLIS)
-    return sooner(met, refused), acceptance
-
-
-def on_surface(target: Target, x: Vector, step_size) -> State:
-    """The first state of a chain that makes steps of this size, at a point of the surface."""
-    values, normals = target.values_and_normals(x)
-    on, reach = jnp.bool_(True), reach_of(x, step_size)
-    return State(x, on, values, normals, factor(normals), target.log_density_at(x), reach)
-
-
-def reach_of(x: Vector, step_size) -> Float[Array, ""]:
-    """How far from the origin a chain begins; at the origin itself, its step size will do."""
-    distance = jnp.linalg.norm(x)
-    return jnp.where(distance > 1e-8 * step_size, distance, step_size)
-
-
-def hard_log_ratio(state: State, proposal: State, slide, back, sigma, gradient_factor=1.0):
-    """Log of the Hard move's acceptance ratio: (2.2) with (2.6), whose Jacobians cancel.
-
-    The density on the surface is exp(l) det(K)^(-1/2), or exp(l) where gradient_factor is 0.
-    """
-    change = proposal.log_density - state.log_density
-    change -= gradient_factor * (half_log_det(proposal.factor) - half_log_det(state.factor))
-    return change + (jnp.sum(slide**2) - jnp.sum(back**2)) / (2 * sigma**2)
-
-
-def soft_log_ratio(state: State, proposal: State):
-    """Log of the Soft move's acceptance ratio: (2.2) with a symmetric proposal."""
-    change = proposal.log_density - state.log_density
-    return change - (jnp.sum(proposal.values**2) - jnp.sum(state.values**2)) / 2
-
-
-def chosen(flag, yes, no):
-    """`yes` where flag holds, else `no`, for whole states."""
-    return jax.tree.map(lambda a, b: jnp.where(flag, a, b), yes, no)
-
-
-def check_fields(kernel, check, *names):
-    """Refuse numbers that `check` refuses; None stands for a default, where there is one."""
-    defaults = {field.name: field.default for field in dataclasses.fields(kernel)}
-    for name in names:
-        value = getattr(kernel, name)
-        if value is not None or defaults[name] is not None:
-            object.__setattr__(kernel, name, check(name, value))
+def _unflatten(kind, program, numbers):
+    # JAX puts anything in the place of numbers, which the constructor would refuse
+    kernel = object.__new__(kind)
+    kernel.__dict__.update(zip(program[0], numbers, strict=True))
+    kernel.__dict__.update(program[1])
+    return kernel

@@ -6,29 +6,32 @@ area (q, and so K, divided by eps), x has the law pi_eps: it is the soft measure
 So a Hard move there is a step of pi_eps as large as those along S, and every step is a draw.
 """
 
-import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float
 
-from limpet.kernels.base import State, reach_of
-from limpet.kernels.travel import Traveller, leaps_of, slid
-from limpet.linalg import factor
+from limpet.kernels.base import Info, State
+from limpet.kernels.moves import reach_of
+from limpet.kernels.trajectory import TrajectoryKernel, make_trajectory
+from limpet.linalg import Normals, Values, Vector, factor
+from limpet.noise import Noise
 from limpet.target import Target
 
-NO_FACTOR = jnp.zeros((0, 0))  # it depends on the step size, so it is not kept from step to step
+NO_FACTOR = np.zeros((0, 0))  # it depends on the step size, so it is not kept from step to step
+FEWEST_TO_TURN = 3  # slides in which eta turns by a quarter: longer ones are rejected
 
 
-@dataclasses.dataclass(frozen=True)
-class Lifted(Traveller):
+class Lifted(TrajectoryKernel):
     """Sample pi_eps by trajectories along the surface eps eta = q(x), in x and eta together.
 
     Parameters
     ----------
-    trajectory : int, optional
+    steps : int, optional
         Slides per draw; None leaves it to warm-up. With more than one, they follow the gradient of
-        the density, and `sigma_hrd` is varied a little from draw to draw.
-    sigma_hrd : float
+        the density, and `step_size` is varied a little from draw to draw.
+    step_size : float
         Size of the slides, in x.
     newton_cap, tolerance, reverse_tolerance
         As in `limpet.SAS`.
@@ -36,45 +39,42 @@ class Lifted(Traveller):
     Examples
     --------
     >>> import limpet
-    >>> limpet.Lifted(trajectory=8).sigma_hrd
+    >>> limpet.Lifted(steps=8).step_size
     1.0
     """
 
-    trajectory: int | None = None
-    sigma_hrd: float = 1.0
+    steps: int | None = None
+    step_size: float = 1.0
     newton_cap: int = 8
     tolerance: float = 1e-12
     reverse_tolerance: float = 1e-8
 
-    static = ("trajectory", "newton_cap")
-
-    def noise_size(self, state):
+    def noise_size(self, state: State) -> int:
         """One for each entry of x and of eta."""
         return len(state.x) + len(state.values)
 
-    def is_draw(self, state):
+    def is_draw(self, state: State) -> Bool[Array, ""]:
         """Every state is a draw."""
         return ~state.on
 
-    def start(self, target, x):
+    def start(self, target: Target, x: Vector) -> State:
         """At x, which may be anywhere."""
         values, normals = target.values_and_normals(x)
-        off, reach = jnp.bool_(False), reach_of(x, self.sigma_hrd)
-        return State(x, off, values, normals, NO_FACTOR, target.log_density_at(x), reach)
+        off, reach = jnp.bool_(False), reach_of(x, self.step_size)
+        return State(
+            x, off, values, normals, jnp.asarray(NO_FACTOR), target.log_density_at(x), reach
+        )
 
-    def move(self, target, noise, state):
+    def move(
+        self, target: Target, tuned: dict[str, Any], noise: Noise, state: State
+    ) -> tuple[State, Info]:
         """One trajectory on the lifted surface."""
-        lifted = self._lifted(target, state.x)
-        new, info = slid(self, lifted, noise, lifted.raised(state))
-        return lifted.lowered(new), info
-
-    def _lifted(self, target, x):
-        """Lengths are such that a trajectory turns eta by a quarter: a harmonic motion, about.
-
-        A single leap turns it by a sixth of pi at most, for longer ones are rejected.
-        """
-        leaps = jnp.maximum(leaps_of(self), 3)
-        return LiftedTarget(target, len(x), leaps * self.sigma_hrd / (np.pi / 2))
+        sizes = self.sizes(target) | tuned
+        # lengths are such that a trajectory turns eta by a quarter: a harmonic motion, about
+        slides = jnp.maximum(sizes["steps"], FEWEST_TO_TURN)
+        lifted = LiftedTarget(target, len(state.x), slides * sizes["step_size"] / (np.pi / 2))
+        new, info = make_trajectory(self, lifted, sizes, noise, lifted.raise_state(state))
+        return lifted.lower_state(new), info
 
 
 class LiftedTarget:
@@ -83,42 +83,42 @@ class LiftedTarget:
     The length says how far to go in x while eta changes by one.
     """
 
-    def __init__(self, target: Target, n: int, length):
+    def __init__(self, target: Target, n: int, length: Any):
         self.target, self.n, self.length = target, n, length
 
-    def point(self, x, eta):
+    def point(self, x: Vector, eta: Values) -> Vector:
         """The point with these parts."""
         return jnp.concatenate([x, self.length * eta])
 
-    def parts(self, point):
+    def parts(self, point: Vector) -> tuple[Vector, Values]:
         """The parts, x and eta."""
         return point[: self.n], point[self.n :] / self.length
 
-    def values(self, point):
+    def values(self, point: Vector) -> Values:
         """q(x) / eps - eta."""
         x, eta = self.parts(point)
         return self.target.values(x) - eta
 
-    def values_and_normals(self, point):
+    def values_and_normals(self, point: Vector) -> tuple[Values, Normals]:
         """The same, and its gradients."""
         x, eta = self.parts(point)
         values, normals = self.target.values_and_normals(x)
         return values - eta, self.normals(normals)
 
-    def normals(self, below):
+    def normals(self, below: Float[Array, "below m"]) -> Normals:
         """The normals over those of S."""
         return jnp.concatenate([below, -jnp.eye(below.shape[1]) / self.length])
 
-    def log_density_at(self, point):
+    def log_density_at(self, point: Vector) -> Float[Array, ""]:
         """l(x) - |eta|^2 / 2."""
         x, eta = self.parts(point)
         return self.target.log_density_at(x) - jnp.sum(eta**2) / 2
 
-    def contains(self, point):
+    def contains(self, point: Vector) -> Bool[Array, ""]:
         """Whether x is on the allowed side of every wall."""
         return self.target.contains(point[: self.n])
 
-    def raised(self, state):
+    def raise_state(self, state: State) -> State:
         """The state on the lifted surface over one off S."""
         normals = self.normals(state.normals)
         return state._replace(
@@ -130,7 +130,7 @@ class LiftedTarget:
             log_density=state.log_density - jnp.sum(state.values**2) / 2,
         )
 
-    def lowered(self, state):
+    def lower_state(self, state: State) -> State:
         """The state off S under one on the lifted surface."""
         x, eta = self.parts(state.x)
         values = state.values + eta  # q(x) / eps, also where the projection left a rest
@@ -139,6 +139,6 @@ class LiftedTarget:
             on=jnp.bool_(False),
             values=values,
             normals=state.normals[: self.n],
-            factor=NO_FACTOR,
+            factor=jnp.asarray(NO_FACTOR),
             log_density=state.log_density + jnp.sum(eta**2) / 2,
         )

@@ -1,26 +1,18 @@
 """Isotropic Gaussian Metropolis on pi_eps: what the paper compares itself with."""
 
-import dataclasses
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
+from jaxtyping import Array, Bool
 
 from limpet import errors
-from limpet.kernels.base import (
-    Info,
-    Kernel,
-    Knob,
-    Move,
-    Outcome,
-    State,
-    check_fields,
-    chosen,
-    judge,
-    obstacle,
-    soft_log_ratio,
-)
+from limpet.kernels.base import Info, Kernel, Move, Outcome, State, Tunable
+from limpet.kernels.moves import choose, judge, obstacle, soft_log_ratio
+from limpet.linalg import Vector
+from limpet.noise import Noise
+from limpet.target import Target
 
 
-@dataclasses.dataclass(frozen=True)
 class RandomWalk(Kernel):
     """Gaussian steps of one size in every direction: Soft moves only.
 
@@ -29,48 +21,46 @@ class RandomWalk(Kernel):
 
     Parameters
     ----------
-    sigma : float, optional
+    step_size : float, optional
         Size of the steps. Default 0.7 eps.
 
     Examples
     --------
     >>> import limpet
-    >>> limpet.RandomWalk(sigma=0.1)
-    RandomWalk(sigma=0.1)
+    >>> limpet.RandomWalk(step_size=0.1)
+    RandomWalk(step_size=0.1)
     """
 
-    sigma: float | None = None
+    step_size: float | None = None
 
+    checks: ClassVar = {"step_size": errors.positive}
+    renamed: ClassVar = {"sigma": "step_size"}
     moves = (Move.SOFT,)
-    knobs = (Knob(("sigma",), (Move.SOFT,), acceptance=0.4),)
+    tunables = (Tunable(("step_size",), (Move.SOFT,), acceptance=0.4),)
 
-    def __post_init__(self):
-        check_fields(self, errors.positive, "sigma")
-
-    def share_kept(self):
+    def draw_share(self) -> float:
         """Every step is a draw."""
         return 1.0
 
-    def is_draw(self, state):
+    def is_draw(self, state: State) -> Bool[Array, ""]:
         """Every state is a draw."""
         return ~state.on
 
-    def defaults(self, target):
+    def sizes(self, target: Target) -> dict[str, Any]:
         """That of the paper's Soft moves."""
-        return {"sigma": 0.7 * target.smallest_eps() if self.sigma is None else self.sigma}
+        default = 0.7 * target.smallest_eps()
+        return {"step_size": default if self.step_size is None else self.step_size}
 
-    def start(self, target, x):
+    def start(self, target: Target, x: Vector) -> State:
         """At x, which may be anywhere."""
-        return self._state(target, x)
+        return _state(target, x)
 
-    def _state(self, target, x):
-        nothing = jnp.zeros((len(x), 0)), jnp.zeros((0, 0))
-        off, reach = jnp.bool_(False), jnp.zeros(())
-        return State(x, off, target.values(x), *nothing, target.log_density_at(x), reach)
-
-    def move(self, target, noise, state):
-        """One Soft move (2.22)."""
-        proposal = self._state(target, state.x + self.defaults(target)["sigma"] * noise.z)
+    def move(
+        self, target: Target, tuned: dict[str, Any], noise: Noise, state: State
+    ) -> tuple[State, Info]:
+        """One Soft move (2.16)."""
+        sizes = self.sizes(target) | tuned
+        proposal = _state(target, state.x + sizes["step_size"] * noise.z)
         always = jnp.bool_(True)
         met = obstacle(
             known=always,
@@ -80,5 +70,11 @@ class RandomWalk(Kernel):
             returned=always,
         )
         outcome, acceptance = judge(noise, soft_log_ratio(state, proposal), met)
-        new = chosen(outcome == Outcome.ACCEPTED, proposal, state)
+        new = choose(outcome == Outcome.ACCEPTED, proposal, state)
         return new, Info(jnp.asarray(Move.SOFT), outcome, acceptance)
+
+
+def _state(target, x):
+    nothing = jnp.zeros((len(x), 0)), jnp.zeros((0, 0))
+    off, reach = jnp.bool_(False), jnp.zeros(())
+    return State(x, off, target.values(x), *nothing, target.log_density_at(x), reach)

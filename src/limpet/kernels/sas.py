@@ -4,8 +4,8 @@ The chain has law pi_eps + pi_s: off the surface S it follows pi_eps, on it pi_s
 (Hard) or lets go (Off); off S it wanders (Soft) or lands (On). Beyond the paper, it may slide off
 S, too (Slide), along the level set {q = q(x)}: as a Hard move does along {q = 0}, and with the same
 acceptance, since |q| stays. All but Soft are two Newton projections of one form, so one pipeline
-serves a whole batch of chains; its two branches spare a chain that goes alone what its move does
-not need:
+serves a whole batch of chains; its branches spare a chain that goes alone what its move does not
+need:
 
     move   first projection                        second projection
     Hard   from x + slide, along G(x), to y        from y + back, along G(y): must return to x
@@ -13,61 +13,45 @@ not need:
     Off    from y = x + kick, along G(y), to foot  from foot + back, along G(foot): must return to x
     On     from x, along G(x), to foot             from foot + slide, along G(foot), to y
 
-A Hard or Slide move of several slides (`limpet.kernels.travel`) makes the last of them here.
+What one move does differently from the others is its rule (`limpet.kernels.sas_moves`). A Hard or
+Slide move of several slides (`limpet.kernels.trajectory`) makes the last of them here.
 """
 
-import dataclasses
-from functools import partial
-from typing import NamedTuple
+import functools
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from jax.lax import cond
+from jaxtyping import Array, Bool
 
 from limpet import errors
-from limpet.kernels.base import (
-    Info,
-    Kernel,
-    Knob,
-    Move,
-    Outcome,
-    State,
+from limpet.kernels.base import Info, Kernel, Move, Outcome, State, Tunable
+from limpet.kernels.moves import (
     came_back,
-    check_fields,
-    chosen,
-    hard_log_ratio,
+    choose,
     judge,
     obstacle,
     on_surface,
-    project_from,
-    soft_log_ratio,
+    project_twice,
     sooner,
 )
-from limpet.kernels.travel import check_trajectory, jittered, knobs_of, leaps_of, push_of, travel
-from limpet.linalg import (
-    across,
-    along,
-    factor,
-    half_log_det,
-    inner,
-    log_abs_det,
-    solve_lower,
-    solve_upper,
-    tangent,
+from limpet.kernels.sas_moves import RULES, Random, Rule, Step
+from limpet.kernels.trajectory import (
+    Trajectory,
+    first_number,
+    follow,
+    is_forced,
+    push_of,
+    tunables_of,
+    vary,
 )
+from limpet.linalg import Vector, across, along, factor, solve_lower, solve_upper
+from limpet.noise import Noise
 from limpet.projection import landing
+from limpet.target import Target
 
 
-class Scales(NamedTuple):
-    """The step sizes in use; `prp` is in units of eps, since q is whitened by it."""
-
-    hrd: float
-    prp: float
-    tan: float
-    on: float
-    sft: float
-
-
-@dataclasses.dataclass(frozen=True)
 class SAS(Kernel):
     """The paper's sampler for pi_eps, with a cost that does not grow as eps falls.
 
@@ -121,23 +105,21 @@ class SAS(Kernel):
     reverse_tolerance: float = 1e-8
 
     static = ("trajectory", "newton_cap")
+    checks: ClassVar = {
+        **dict.fromkeys(
+            ("sigma_hrd", "sigma_prp", "sigma_tan", "sigma_on", "sigma_sft"), errors.positive
+        ),
+        "tolerance": errors.positive,
+        "reverse_tolerance": errors.positive,
+        "off_probability": errors.probability,
+        "on_probability": errors.probability,
+        "slide_probability": errors.probability_or_zero,
+        "newton_cap": errors.count,
+        "trajectory": errors.count,
+    }
 
-    def __post_init__(self):
-        check_fields(
-            self,
-            errors.positive,
-            "sigma_hrd",
-            "sigma_prp",
-            "sigma_tan",
-            "sigma_on",
-            "sigma_sft",
-            "tolerance",
-            "reverse_tolerance",
-        )
-        check_fields(self, errors.probability, "off_probability", "on_probability")
-        check_fields(self, errors.probability_or_zero, "slide_probability")
-        check_fields(self, errors.count, "newton_cap")
-        check_trajectory(self)
+    def check(self) -> None:
+        """Refuse probabilities that are more than one together."""
         if (total := self.on_probability + self.slide_probability) > 1:
             raise errors.InputError(
                 f"on_probability={self.on_probability} and slide_probability="
@@ -146,12 +128,12 @@ class SAS(Kernel):
             )
 
     @property
-    def knobs(self):
+    def tunables(self):
         """Slides go far; the others are to be accepted."""
         return (
-            *knobs_of(self, Move.HARD, Move.SLIDE),
-            Knob(("sigma_tan", "sigma_on"), (Move.OFF, Move.ON), acceptance=0.5, may_grow=False),
-            Knob(("sigma_sft",), (Move.SOFT,), acceptance=0.4),
+            *tunables_of("sigma_hrd", "trajectory", self.trajectory, Move.HARD, Move.SLIDE),
+            Tunable(("sigma_tan", "sigma_on"), (Move.OFF, Move.ON), acceptance=0.5, may_grow=False),
+            Tunable(("sigma_sft",), (Move.SOFT,), acceptance=0.4),
         )
 
     @property
@@ -160,128 +142,156 @@ class SAS(Kernel):
         paper = (Move.HARD, Move.OFF, Move.ON, Move.SOFT)
         return (*paper, Move.SLIDE) if self.slide_probability else paper
 
-    def share_kept(self):
-        """The share of steps off S, from the constants of equation (3.10)."""
+    def draw_share(self) -> float:
+        """The share of steps off S, from the constants of equation (3.11)."""
         return self.off_probability / (self.off_probability + self.on_probability)
 
-    def is_draw(self, state):
+    def is_draw(self, state: State) -> Bool[Array, ""]:
         """A state off S is a draw from pi_eps."""
         return ~state.on
 
-    def defaults(self, target):
-        """The step sizes that default to eps (section 3.1 of the paper)."""
+    def sizes(self, target: Target) -> dict[str, Any]:
+        """The step sizes, those that are not given made of eps (section 3.1 of the paper)."""
         eps = target.smallest_eps()
         return {
+            "sigma_hrd": self.sigma_hrd,
             "sigma_prp": target.eps if self.sigma_prp is None else self.sigma_prp,
             "sigma_tan": eps if self.sigma_tan is None else self.sigma_tan,
             "sigma_on": eps if self.sigma_on is None else self.sigma_on,
             "sigma_sft": 0.7 * eps if self.sigma_sft is None else self.sigma_sft,
-            "trajectory": leaps_of(self),
+            "trajectory": first_number(self.trajectory),
         }
 
-    def scales(self, target):
-        """The step sizes on this target."""
-        prp, tan, on, sft, _ = self.defaults(target).values()
-        return Scales(self.sigma_hrd, prp / target.eps, tan, on, sft)
-
-    def start(self, target, x):
+    def start(self, target: Target, x: Vector) -> State:
         """On S, at x."""
         return on_surface(target, x, self.sigma_hrd)
 
-    def move(self, target, noise, state):
+    def move(
+        self, target: Target, tuned: dict[str, Any], noise: Noise, state: State
+    ) -> tuple[State, Info]:
         """One step: the proposals of section 2.2, accepted with probability (2.2)."""
-        sigma, z, reach, choice = self.scales(target), noise.z, state.reach, noise.choice
-        leaves, lands = choice < self.off_probability, choice < self.on_probability
-        hard, off, on = state.on & ~leaves, state.on & leaves, ~state.on & lands
-        aside = ~state.on & ~lands & (choice < self.on_probability + self.slide_probability)
-        soft, slides = ~(hard | off | on | aside), hard | aside
+        sizes = self.sizes(target) | tuned
+        sizes["sigma_prp"] = sizes["sigma_prp"] / target.eps  # q is divided by eps, too
+        made = self._choose(state.on, noise.choice)
 
-        # one z serves every move: r and the tangent part of z are independent
-        r = solve_lower(state.factor, across(state.normals, z))
-        along_surface = z - along(state.normals, solve_upper(state.factor, r))
-        h = jittered(self, sigma.hrd, self._rest(state.on, choice))
-        slide, level = h * along_surface, jnp.where(aside, state.values, 0.0)
-        kick = sigma.tan * along_surface + pushed(state, sigma.prp * r)  # (2.7)
+        def those(holds: Callable[[Rule], bool]) -> Bool[Array, ""]:
+            """Whether the move that is made is one of those."""
+            return functools.reduce(
+                jnp.logical_or, [made[move] for move, rule in RULES.items() if holds(rule)]
+            )
 
-        way = travel(self, target, state, slide, h, level, leaps_of(self) - 1, active=slides)
-        here, x = way.state, way.state.x
-        away = landing(target, x + jnp.where(off, kick, sigma.sft * z))
-        base, normals = chosen(off, (away.x, away.normals), (x, here.normals))
-        land = partial(project_from, self, target, level=level, reach=reach)
-        start = jnp.where(slides, x + way.slide + way.push, base)
-        first = land(base, normals, start, active=~soft)
-        L = factor(first.normals)
-        second_slide = tangent(first.normals, L, jnp.where(on, sigma.on * z, x - first.x))
-        active = first.landed & ~soft
-        second = land(first.x, first.normals, first.x + second_slide, active=active)
+        slides = those(lambda rule: rule.ends == "first")
+        projects = those(lambda rule: rule.projects)
+        leaves = those(lambda rule: rule.projects and rule.ends == "away")
+        lands = those(lambda rule: rule.ends == "second")
+        aside = those(lambda rule: rule.ends == "first" and not rule.begins_on)
 
-        end = chosen(slides, first, chosen(on, second, away))
+        forced, random = is_forced(self.trajectory), _split(state, noise)
+        h = vary(sizes["sigma_hrd"], self._rest(state.on, noise.choice), forced)
+        slide, level = h * random.tangent, jnp.where(aside, state.values, 0.0)
+        path = Trajectory(state, slide, jnp.zeros_like(slide), jnp.asarray(Outcome.ACCEPTED))
+        if forced:
+            before = sizes["trajectory"] - 1
+            path = follow(self, target, state, slide, h, level, before, forced, active=slides)
+        here, x = path.state, path.state.x
+
+        away = landing(target, x + _jump(made, state, sizes, random))
+        base, normals = choose(leaves, (away.x, away.normals), (x, here.normals))
+        landings = project_twice(
+            self,
+            target,
+            normals,
+            base,
+            jnp.where(slides, x + path.slide + path.push, base),
+            lambda foot: jnp.where(lands, sizes["sigma_on"] * noise.z, x - foot),
+            level=level,
+            reach=state.reach,
+            active=projects,
+        )
+        first, first_factor, second_slide, second = landings
+        end = choose(slides, first, choose(lands, second, away))
         proposal = State(
             x=end.x,
-            on=hard | on,
+            on=those(lambda rule: rule.ends_on),
             values=end.values,
             normals=end.normals,
-            factor=cond(slides, lambda: L, lambda: factor(end.normals)),
+            factor=cond(slides, lambda: first_factor, lambda: factor(end.normals)),
             log_density=target.log_density_at(end.x),
-            reach=reach,
+            reach=state.reach,
         )
-        back = second_slide - push_of(self, target, proposal, h)
-        on_s, off_s = chosen(off, state, proposal), chosen(off, proposal, state)
-        E = cond(
-            off | on,
-            lambda: off_log_ratio(sigma, on_s, off_s, first.normals, L, second_slide),
-            lambda: jnp.nan,
-        )
-        log_ratio = jnp.select(
-            [slides, off, on],
-            [hard_log_ratio(state, proposal, slide, back, h), E, -E],
-            soft_log_ratio(state, proposal),
-        )
+        back = second_slide - push_of(target, proposal, h, forced)
+        step = Step(state, proposal, sizes, slide, back, h, landings, leaves)
 
-        landed = off | soft | (first.landed & (slides | second.landed))
+        jumped = those(lambda rule: rule.ends == "away")
+        landed = jumped | (first.landed & (slides | second.landed))
         met = obstacle(
             known=landed,
             inside=target.contains(proposal.x),
-            finite=end.finite & (soft | (first.finite & (second.finite | ~first.landed))),
+            finite=end.finite & (~projects | (first.finite & (second.finite | ~first.landed))),
             landed=landed,
-            returned=on | soft | (first.landed & came_back(self, second, here)),
+            returned=lands | ~projects | (first.landed & came_back(self, second, here)),
         )
-        outcome, acceptance = judge(noise, log_ratio, sooner(way.obstacle, met))
-        move = jnp.select(
-            [hard, off, on, soft], [Move.HARD, Move.OFF, Move.ON, Move.SOFT], Move.SLIDE
-        )
-        new = chosen(outcome == Outcome.ACCEPTED, proposal, state)
-        return new, Info(move, outcome, acceptance)
+        outcome, acceptance = judge(noise, _log_ratio(step, made), sooner(path.obstacle, met))
+        move = jnp.select(list(made.values()), list(made))
+        return choose(outcome == Outcome.ACCEPTED, proposal, state), Info(move, outcome, acceptance)
+
+    def _intervals(self) -> dict[Move, tuple[Any, Any]]:
+        """Of each move, where its interval of the choice begins and how long it is."""
+        intervals, low = {}, {True: 0.0, False: 0.0}
+        for move, rule in RULES.items():
+            share = rule.probability(self)
+            intervals[move] = low[rule.begins_on], share
+            low[rule.begins_on] = low[rule.begins_on] + share
+        return intervals
+
+    def _choose(self, on, choice):
+        """Which move is made."""
+        made = {}
+        last = {rule.begins_on: move for move, rule in RULES.items()}
+        for move, (low, share) in self._intervals().items():
+            side = RULES[move].begins_on
+            made[move] = (on == side) & (choice >= low)
+            if move is not last[side]:  # whose interval ends at one, whatever the rounding
+                made[move] &= choice < low + share
+        return made
 
     def _rest(self, on, choice):
         """What is left to chance after the choice of a slide: uniform on [0, 1)."""
-        least = jnp.where(on, self.off_probability, self.on_probability)
-        return (choice - least) / jnp.where(on, 1 - self.off_probability, self.slide_probability)
+        intervals = self._intervals()
+        pairs = zip(intervals[Move.HARD], intervals[Move.SLIDE], strict=True)
+        low, share = (jnp.where(on, *pair) for pair in pairs)
+        return (choice - low) / share
 
 
-def pushed(state, r):
-    """N_x r = G K^-1 r: off the surface so that q changes by r, to first order."""
-    return along(state.normals, solve_upper(state.factor, solve_lower(state.factor, r)))
-
-
-def off_log_ratio(sigma, s, a, foot_normals, foot_factor, slide):
-    """E(a, f, s): log of the Off ratio from s on S to a off S; minus it is that of On.
-
-    (2.2) with (2.19), (2.21) and the constants (3.10): Gram determinants and lambda cancel.
-    `slide` is the tangent step at the foot f that leads from f to s.
-    """
-    m, n = len(s.values), len(s.x)
-    step = a.x - s.x
-    across_s = across(s.normals, step) / sigma.prp
-    along_s = tangent(s.normals, s.factor, step)
-    density = a.log_density - s.log_density - jnp.sum(a.values**2) / 2
-    off = -(jnp.sum(across_s**2) + jnp.sum(along_s**2) / sigma.tan**2) / 2
-    on = -jnp.sum(slide**2) / sigma.on**2 / 2
-    jacobian = (
-        log_abs_det(inner(foot_normals, s.normals))
-        - half_log_det(foot_factor)
-        - half_log_det(s.factor)
+def _split(state: State, noise: Noise) -> Random:
+    """The normal numbers of a step, for a chain that is here."""
+    normal = solve_lower(state.factor, across(state.normals, noise.z))
+    return Random(
+        noise.z, noise.z - along(state.normals, solve_upper(state.factor, normal)), normal
     )
-    constants = jnp.sum(jnp.log(jnp.broadcast_to(sigma.prp, (m,))))
-    constants += (n - m) * jnp.log(sigma.tan / sigma.on)
-    return density + on + jacobian - off + constants
+
+
+def _jump(made, state, sizes, random):
+    """Where to, without a projection."""
+    jumps = {move: rule.jump for move, rule in RULES.items() if rule.jump is not None}
+    steps = [jump(state, sizes, random) for jump in jumps.values()]
+    return jnp.select([made[move] for move in jumps][:-1], steps[:-1], steps[-1])
+
+
+def _log_ratio(step, made):
+    """That of the move that is made."""
+    ratios = {
+        function: cond(
+            functools.reduce(
+                jnp.logical_or, [made[m] for m, r in RULES.items() if r.log_ratio is function]
+            ),
+            functools.partial(function, step),
+            lambda: jnp.nan,
+        )
+        for function in {rule.log_ratio: None for rule in RULES.values()}
+    }
+    signed = [
+        -ratios[rule.log_ratio] if rule.inverse else ratios[rule.log_ratio]
+        for rule in RULES.values()
+    ]
+    return jnp.select([made[move] for move in RULES], signed)

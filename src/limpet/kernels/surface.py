@@ -1,16 +1,21 @@
 """The surface sampler of Zappa, Holmes-Cerfon and Goodman (ZHG): Hard moves only."""
 
-import dataclasses
+from typing import Any
 
-from limpet import errors
-from limpet.kernels.base import on_surface
-from limpet.kernels.travel import Traveller, slid
+from jaxtyping import Array, Bool
 
-MEASURES = {"soft": 1.0, "hausdorff": 0.0}
+from limpet.errors import InputError
+from limpet.kernels.base import Info, State
+from limpet.kernels.moves import on_surface
+from limpet.kernels.trajectory import TrajectoryKernel, make_trajectory
+from limpet.linalg import Vector
+from limpet.noise import Noise
+from limpet.target import Target
+
+MEASURES = {"soft": 1.0, "hausdorff": 0.0}  # powers of det(K)^(-1/2) in the density
 
 
-@dataclasses.dataclass(frozen=True)
-class SurfaceSampler(Traveller):
+class SurfaceSampler(TrajectoryKernel):
     """Sample on the surface itself, by slides along it.
 
     Parameters
@@ -18,11 +23,11 @@ class SurfaceSampler(Traveller):
     measure : {"soft", "hausdorff"}
         "soft": pi_s, with density exp(l) det(K)^(-1/2), the limit of pi_eps as eps falls.
         "hausdorff": density exp(l) per unit of the surface's area.
-    sigma_hrd : float
+    step_size : float
         Size of the slides.
-    trajectory : int, optional
+    steps : int, optional
         Slides per draw; None leaves it to warm-up. With more than one, they follow the gradient of
-        the density, and `sigma_hrd` is varied a little from draw to draw.
+        the density, and `step_size` is varied a little from draw to draw.
     newton_cap, tolerance, reverse_tolerance
         As in `limpet.SAS`.
 
@@ -34,29 +39,32 @@ class SurfaceSampler(Traveller):
     """
 
     measure: str = "soft"
-    sigma_hrd: float = 1.0
-    trajectory: int | None = 1
+    step_size: float = 1.0
+    steps: int | None = 1
     newton_cap: int = 8
     tolerance: float = 1e-12
     reverse_tolerance: float = 1e-8
 
-    static = ("measure", "trajectory", "newton_cap")
+    static = ("measure", "steps", "newton_cap")
 
-    def __post_init__(self):
+    def check(self) -> None:
+        """Refuse a measure that there is not."""
         if self.measure not in tuple(MEASURES):
-            raise errors.InputError(
+            raise InputError(
                 f"measure={self.measure!r}: expected one of {', '.join(map(repr, MEASURES))}."
             )
-        super().__post_init__()
 
-    def is_draw(self, state):
+    def is_draw(self, state: State) -> Bool[Array, ""]:
         """Every state is a draw."""
         return state.on
 
-    def start(self, target, x):
+    def start(self, target: Target, x: Vector) -> State:
         """At x."""
-        return on_surface(target, x, self.sigma_hrd)
+        return on_surface(target, x, self.step_size)
 
-    def move(self, target, noise, state):
+    def move(
+        self, target: Target, tuned: dict[str, Any], noise: Noise, state: State
+    ) -> tuple[State, Info]:
         """One trajectory on S."""
-        return slid(self, target, noise, state, MEASURES[self.measure])
+        sizes = self.sizes(target) | tuned
+        return make_trajectory(self, target, sizes, noise, state, MEASURES[self.measure])

@@ -1,0 +1,141 @@
+"""What moves are made of: two projections, what was in their way, ratios and the verdict."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from limpet.kernels.base import Outcome, State
+from limpet.linalg import Normals, Square, Values, Vector, factor, half_log_det, tangent
+from limpet.noise import Noise
+from limpet.projection import Landing, project
+from limpet.target import Target
+
+AT_ORIGIN = 1e-8  # of a step size: a chain that begins nearer to the origin than that begins at it
+
+
+class TwoProjections(NamedTuple):
+    """Where a move landed, and where a slide from there landed."""
+
+    first: Landing
+    factor: Square  # at the first
+    slide: Vector  # from the first, along the surface
+    second: Landing
+
+
+def project_twice(
+    kernel: Any,
+    target: Target,
+    normals: Normals,
+    base: Vector,
+    start: Vector,
+    aim: Callable[[Vector], Vector],
+    *,
+    level: Values,
+    reach: Float[Array, ""],
+    active: Bool[Array, ""] | bool = True,
+) -> TwoProjections:
+    """Land where q = level from `start`, slide on by the tangent part of `aim(y)`, land again.
+
+    The first projection goes along the normals at `base`, the second along those where the first
+    landed, y. With `aim(y)` = x - y, the second is the reverse check of a move from x.
+    """
+    first = _land(kernel, target, base, normals, start, level, reach, active)
+    L = factor(first.normals)
+    slide = tangent(first.normals, L, aim(first.x))
+    again = first.landed & active
+    second = _land(kernel, target, first.x, first.normals, first.x + slide, level, reach, again)
+    return TwoProjections(first, L, slide, second)
+
+
+def _land(kernel, target, x, normals, start, level, reach, active) -> Landing:
+    """Project along the normals at x, to the tolerance that x sets.
+
+    The tolerance is relative: it means the same when q or x is counted in other units.
+    """
+    tolerance = kernel.tolerance * jnp.linalg.norm(normals, axis=0) * _length(x, reach)
+    return project(target, start, normals, level, tolerance, kernel.newton_cap, active)
+
+
+def came_back(kernel: Any, landing: Landing, state: State) -> Bool[Array, ""]:
+    """The reverse check: whether a projection landed where the chain is."""
+    miss = jnp.linalg.norm(landing.x - state.x)
+    return landing.landed & (miss <= kernel.reverse_tolerance * _length(state.x, state.reach))
+
+
+def _length(x, reach):
+    # the reach keeps the tolerance from vanishing where the surface passes the origin
+    return jnp.linalg.norm(x) + reach
+
+
+def obstacle(*, known, inside, finite, landed, returned) -> Int[Array, ""]:
+    """What is in the way of a proposal, as an Outcome: ACCEPTED if nothing is.
+
+    `known`: whether there is a point to hold against the walls. The other flags say whether it is
+    inside them, whether q was finite all the way, and whether the projections succeeded.
+    """
+    return jnp.select(
+        [known & ~inside, ~finite, ~landed, ~returned],
+        [Outcome.WALL, Outcome.NOT_FINITE, Outcome.FORWARD, Outcome.REVERSE],
+        Outcome.ACCEPTED,
+    )
+
+
+def sooner(first: Int[Array, ""], then: Int[Array, ""]) -> Int[Array, ""]:
+    """The obstacle that was met first."""
+    return jnp.where(first == Outcome.ACCEPTED, then, first)
+
+
+def judge(
+    noise: Noise, log_ratio: Float[Array, ""], met: Int[Array, ""]
+) -> tuple[Int[Array, ""], Float[Array, ""]]:
+    """The outcome of a proposal that met this obstacle, or none, and its acceptance probability."""
+    unknown = jnp.isnan(log_ratio) | (log_ratio == jnp.inf)
+    met = sooner(met, jnp.where(unknown, Outcome.NOT_FINITE, Outcome.ACCEPTED))
+    likely = jnp.exp(jnp.minimum(0.0, log_ratio))
+    acceptance = jnp.where(met == Outcome.ACCEPTED, likely, 0.0)
+    refused = jnp.where(noise.coin < acceptance, Outcome.ACCEPTED, Outcome.METROPOLIS)
+    return sooner(met, refused), acceptance
+
+
+def choose(flag: Bool[Array, ""], yes: Any, no: Any) -> Any:
+    """`yes` where flag holds, else `no`, for whole states."""
+    return jax.tree.map(lambda a, b: jnp.where(flag, a, b), yes, no)
+
+
+def on_surface(target: Target, x: Vector, step_size: Any) -> State:
+    """The first state of a chain that makes steps of this size, at a point of the surface."""
+    values, normals = target.values_and_normals(x)
+    on, reach = jnp.bool_(True), reach_of(x, step_size)
+    return State(x, on, values, normals, factor(normals), target.log_density_at(x), reach)
+
+
+def reach_of(x: Vector, step_size: Any) -> Float[Array, ""]:
+    """How far from the origin a chain begins; at the origin itself, its step size will do."""
+    distance = jnp.linalg.norm(x)
+    return jnp.where(distance > AT_ORIGIN * step_size, distance, step_size)
+
+
+def slide_log_ratio(
+    state: State,
+    proposal: State,
+    slide: Vector,
+    back: Vector,
+    size: Any,
+    gradient_factor: Any = 1.0,
+) -> Float[Array, ""]:
+    """Log of the Hard move's acceptance ratio: (2.2) with (2.5), whose Jacobians cancel.
+
+    The density on the surface is exp(l) det(K)^(-1/2), or exp(l) where gradient_factor is 0.
+    """
+    change = proposal.log_density - state.log_density
+    change -= gradient_factor * (half_log_det(proposal.factor) - half_log_det(state.factor))
+    return change + (jnp.sum(slide**2) - jnp.sum(back**2)) / (2 * size**2)
+
+
+def soft_log_ratio(state: State, proposal: State) -> Float[Array, ""]:
+    """Log of the Soft move's acceptance ratio: (2.2) with a symmetric proposal, (2.16)."""
+    change = proposal.log_density - state.log_density
+    return change - (jnp.sum(proposal.values**2) - jnp.sum(state.values**2)) / 2

@@ -1,0 +1,188 @@
+"""Moving on a surface: trajectories of one slide or several.
+
+A slide is a step of RATTLE, the leapfrog method on a surface. In terms of w = h p, with p the
+momentum and F the force along the surface, due to exp(l) det(K)^(-1/2):
+
+    push     v = w + h^2 F(x) / 2
+    land     y = x + v + G(x) a, where q(y) = q(x): a projection
+    back     b = tangent part at y of x - y; from y + b, along G(y), one must land on x
+    push     w = -b + h^2 F(y) / 2
+
+A trajectory of one slide without force is the Hard move of the paper. One that fails on the way is
+rejected as a whole.
+"""
+
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from limpet import errors
+from limpet.kernels.base import Info, Kernel, Move, Outcome, State, Tunable
+from limpet.kernels.moves import (
+    came_back,
+    choose,
+    judge,
+    obstacle,
+    project_twice,
+    slide_log_ratio,
+    sooner,
+)
+from limpet.linalg import Values, Vector, dual, tangent
+from limpet.noise import Noise
+from limpet.target import Target
+
+FIRST_NUMBER = 8  # slides of a trajectory, before warm-up knows better: a few, so that it is cheap
+ACCEPTANCE = 0.8  # of trajectories: Hamiltonian Monte Carlo is most effective near it (NUTS: 0.8)
+JITTER = 0.3  # slides are longer or shorter by up to this share: enough to break up any period
+
+
+class Trajectory(NamedTuple):
+    """How far a trajectory has come."""
+
+    state: State
+    slide: Vector  # h p: what the next slide would be without force
+    push: Vector  # h^2 F / 2
+    obstacle: Int[Array, ""]  # what it met, if anything: an Outcome
+
+
+class TrajectoryKernel(Kernel):
+    """A sampler that makes trajectories and nothing else: every step is a draw.
+
+    Its fields are those in `checks`.
+    """
+
+    moves = (Move.HARD,)
+    static = ("steps", "newton_cap")
+    checks: ClassVar = {
+        "step_size": errors.positive,
+        "steps": errors.count,
+        "newton_cap": errors.count,
+        "tolerance": errors.positive,
+        "reverse_tolerance": errors.positive,
+    }
+    renamed: ClassVar = {"sigma_hrd": "step_size", "trajectory": "steps"}
+    elsewhere: ClassVar = {
+        "slide_probability": "Slides off the surface are moves of limpet.SAS(...)."
+    }
+
+    @property
+    def tunables(self):
+        """Those of its trajectories."""
+        return tunables_of("step_size", "steps", self.steps, Move.HARD)
+
+    def draw_share(self) -> float:
+        """Every step is a draw."""
+        return 1.0
+
+    def sizes(self, target: Target) -> dict[str, Any]:
+        """How long slides are, and how many."""
+        return {"step_size": self.step_size, "steps": first_number(self.steps)}
+
+
+def make_trajectory(
+    kernel: TrajectoryKernel,
+    target: Any,
+    sizes: dict[str, Any],
+    noise: Noise,
+    state: State,
+    measure: float = 1.0,
+) -> tuple[State, Info]:
+    """A Hard move: one trajectory, accepted or not."""
+    forced = is_forced(kernel.steps)
+    h = vary(sizes["step_size"], noise.choice, forced)
+    slide, level = h * tangent(state.normals, state.factor, noise.z), jnp.zeros_like(state.values)
+    path = follow(kernel, target, state, slide, h, level, sizes["steps"], forced, measure=measure)
+    log_ratio = slide_log_ratio(state, path.state, slide, path.slide, h, measure)
+    outcome, acceptance = judge(noise, log_ratio, path.obstacle)
+    new = choose(outcome == Outcome.ACCEPTED, path.state, state)
+    return new, Info(jnp.asarray(Move.HARD), outcome, acceptance)
+
+
+def first_number(steps: int | None) -> int:
+    """How many slides trajectories have that were asked to have so many, before warm-up."""
+    return FIRST_NUMBER if steps is None else steps
+
+
+def is_forced(steps: int | None) -> bool:
+    """Whether trajectories follow the gradient; one slide alone does not, as in the paper."""
+    return steps != 1
+
+
+def tunables_of(size: str, number: str, steps: int | None, *moves: Move) -> tuple[Tunable, ...]:
+    """What warm-up finds for trajectories: the size of slides, and their number if it is free."""
+    slides = Tunable((size,), moves, acceptance=ACCEPTANCE if is_forced(steps) else None)
+    return (slides,) if steps else (slides, Tunable((number,), moves, whole=True))
+
+
+def vary(size: Any, uniform: Any, forced: bool) -> Any:
+    """The size of a trajectory's slides; one length for all would go in circles somewhere."""
+    return size * (1 + JITTER * (2 * uniform - 1)) if forced else size
+
+
+def follow(
+    kernel: Any,
+    target: Any,
+    state: State,
+    slide: Vector,
+    h: Any,
+    level: Values,
+    slides: Any,
+    forced: bool,
+    *,
+    measure: float = 1.0,
+    active: Bool[Array, ""] | bool = True,
+) -> Trajectory:
+    """The first `slides` slides of a trajectory that begins with this one, where q = level."""
+
+    def going(carry):
+        made, path = carry
+        return active & (made < slides) & (path.obstacle == Outcome.ACCEPTED)
+
+    def go_on(carry):
+        made, path = carry
+        state, back, met = _slide_once(kernel, target, path.state, path.slide + path.push, level)
+        push = push_of(target, state, h, forced, measure)
+        return made + 1, Trajectory(state, push - back, push, sooner(met, _unless_finite(push)))
+
+    push = push_of(target, state, h, forced, measure)
+    met = jnp.where(active, _unless_finite(push), Outcome.ACCEPTED)
+    return jax.lax.while_loop(going, go_on, (0, Trajectory(state, slide, push, met)))[1]
+
+
+def push_of(target: Any, state: State, h: Any, forced: bool, measure: float = 1.0) -> Vector:
+    """h^2 F / 2, where F is the tangent part of the gradient of l - measure/2 log det K.
+
+    The gradient of log det K / 2 is that of the sum of W * G(x), with W = G K^-1 held fast. A
+    trajectory of one slide, as in the paper, has no force.
+    """
+    if not forced:
+        return jnp.zeros_like(state.x)
+    W = measure * dual(state.normals, state.factor)
+
+    def held(x: Vector) -> Float[Array, ""]:
+        return target.log_density_at(x) - jnp.sum(W * target.values_and_normals(x)[1])
+
+    return h**2 / 2 * tangent(state.normals, state.factor, jax.grad(held)(state.x))
+
+
+def _unless_finite(push):
+    return jnp.where(jnp.isfinite(jnp.sum(push)), Outcome.ACCEPTED, Outcome.NOT_FINITE)
+
+
+def _slide_once(kernel, target, state: State, slide: Vector, level: Values):
+    """One slide, the one that leads back, and what was in the way."""
+    x, reach = state.x, state.reach
+    first, L, back, second = project_twice(
+        kernel, target, state.normals, x, x + slide, lambda y: x - y, level=level, reach=reach
+    )
+    met = obstacle(
+        known=first.landed,
+        inside=target.contains(first.x),
+        finite=first.finite & (second.finite | ~first.landed),
+        landed=first.landed,
+        returned=came_back(kernel, second, state),
+    )
+    log_density = target.log_density_at(first.x)
+    return State(first.x, state.on, first.values, first.normals, L, log_density, reach), back, met
