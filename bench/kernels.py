@@ -151,8 +151,9 @@ def run(kernel, problem, eps, seconds):
 
 def slides(draws):
     """How many a trajectory has, by chain: each tile of chains finds its own number."""
-    given = np.full(len(draws.posterior.chain), draws.attrs["parameters"]["trajectory"])
-    return np.asarray(draws["moves"].get("trajectory", given), int)
+    name = "trajectory" if draws.attrs["kernel"] == "SAS" else "steps"
+    given = np.full(len(draws.posterior.chain), draws.attrs["parameters"][name])
+    return np.asarray(draws["moves"].get(name, given), int)
 
 
 def projections(draws):
@@ -199,8 +200,7 @@ def measured(kernel, problem, eps, seconds):
         "seconds": attrs["seconds"],
         "compile_seconds": attrs["compile_seconds"],
         "acceptance": attrs["acceptance"],
-        "trajectory": np.unique(slides(draws)).tolist(),
-        "sigma_hrd": attrs["parameters"]["sigma_hrd"],
+        "slides": np.unique(slides(draws)).tolist(),
     } | ({"end_to_end_off_by": off_by(x, eps)} if problem.q is bonds else {})
 
 

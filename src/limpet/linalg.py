@@ -92,7 +92,7 @@ def dual(normals: Normals, L: Square) -> Normals:
     return jnp.stack([along(normals, column) for column in inverse], axis=-1)
 
 
-def half_log_det(L: Square):
+def half_log_det(L: Square) -> Float[Array, ""]:
     """Half the log determinant of K = L L^T."""
     m = len(L)
     if m > UNROLLED:
@@ -115,7 +115,7 @@ def solve(A: Square, b: Values) -> Values:
     return jnp.stack(a)
 
 
-def log_abs_det(A: Square):
+def log_abs_det(A: Square) -> Float[Array, ""]:
     """The log of the absolute determinant."""
     m = len(A)
     if m > UNROLLED:
@@ -139,7 +139,7 @@ def limpet_pivots(A: Square) -> Values:
     return jnp.diagonal(lapack.lu_factor(A)[0])
 
 
-def _eliminated(rows):
+def _eliminated(rows: list[list[Array]]) -> list[list[Array]]:
     """Gaussian elimination with partial pivoting, as straight-line code."""
     m = len(rows)
     for k in range(m):
@@ -154,11 +154,11 @@ def _eliminated(rows):
     return rows
 
 
-def _log_of_product(numbers):
+def _log_of_product(numbers: list[Array]) -> Array:
     # two at a time: half as many logarithms, and the product of two has room in a double
     pairs = [numbers[i : i + 2] for i in range(0, len(numbers), 2)]
     return sum(jnp.log(math.prod(pair)) for pair in pairs)
 
 
-def _matrix(rows):
+def _matrix(rows: list[list[Array]]) -> Array:
     return jnp.stack([jnp.stack(row) for row in rows])

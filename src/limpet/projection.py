@@ -38,7 +38,7 @@ def landing(target: Target, x: Vector) -> Landing:
     return _landing(x, *target.values_and_normals(x), on=jnp.bool_(False))
 
 
-def _landing(x, values, normals, on):
+def _landing(x: Vector, values: Values, normals: Normals, on: Bool[Array, ""]) -> Landing:
     sound = _sound(values, normals)
     # a Newton update that ran off to infinity is no fault of q
     return Landing(x, values, normals, on & sound, sound | ~jnp.all(jnp.isfinite(x)))

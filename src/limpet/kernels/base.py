@@ -92,7 +92,7 @@ class Kernel(abc.ABC):
     tunables: ClassVar[tuple[Tunable, ...]]
     known: ClassVar[dict[str, type["Kernel"]]] = {}  # by name, as a store says it
 
-    def __init_subclass__(cls):
+    def __init_subclass__(cls) -> None:
         dataclasses.dataclass(frozen=True)(cls)
         cls.__init__ = _checked(cls.__init__)
         jax.tree_util.register_pytree_node(cls, _flatten, functools.partial(_unflatten, cls))
@@ -190,11 +190,11 @@ class Kernel(abc.ABC):
         return new._replace(x=layout.point(new.x)), info
 
 
-def _checked(init):
+def _checked(init: Callable[..., None]) -> Callable[..., None]:
     """The constructor of a sampler, which also knows old names, and refuses in words."""
 
     @functools.wraps(init)
-    def checked(self, *numbers, **named):
+    def checked(self: Kernel, *numbers: Any, **named: Any) -> None:
         kind = type(self)
         named = {_todays_name(kind, name): value for name, value in named.items()}
         fields = {field.name: field.default for field in dataclasses.fields(kind)}
@@ -217,7 +217,7 @@ def _checked(init):
     return checked
 
 
-def _todays_name(kind, name):
+def _todays_name(kind: type[Kernel], name: str) -> str:
     if name not in kind.renamed:
         return name
     today = kind.renamed[name]
@@ -225,13 +225,13 @@ def _todays_name(kind, name):
     return today
 
 
-def _flatten(kernel):
+def _flatten(kernel: Kernel) -> tuple[tuple[Any, ...], Any]:
     fields = {f.name: getattr(kernel, f.name) for f in dataclasses.fields(kernel)}
     program = tuple((name, fields.pop(name)) for name in kernel.static)
     return tuple(fields.values()), (tuple(fields), program)
 
 
-def _unflatten(kind, program, numbers):
+def _unflatten(kind: type[Kernel], program: Any, numbers: Any) -> Kernel:
     # JAX puts anything in the place of numbers, which the constructor would refuse
     kernel = object.__new__(kind)
     kernel.__dict__.update(zip(program[0], numbers, strict=True))

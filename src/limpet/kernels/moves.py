@@ -50,7 +50,16 @@ def project_twice(
     return TwoProjections(first, L, slide, second)
 
 
-def _land(kernel, target, x, normals, start, level, reach, active) -> Landing:
+def _land(
+    kernel: Any,
+    target: Target,
+    x: Vector,
+    normals: Normals,
+    start: Vector,
+    level: Values,
+    reach: Float[Array, ""],
+    active: Bool[Array, ""] | bool,
+) -> Landing:
     """Project along the normals at x, to the tolerance that x sets.
 
     The tolerance is relative: it means the same when q or x is counted in other units.
@@ -65,12 +74,19 @@ def came_back(kernel: Any, landing: Landing, state: State) -> Bool[Array, ""]:
     return landing.landed & (miss <= kernel.reverse_tolerance * _length(state.x, state.reach))
 
 
-def _length(x, reach):
+def _length(x: Vector, reach: Float[Array, ""]) -> Float[Array, ""]:
     # the reach keeps the tolerance from vanishing where the surface passes the origin
     return jnp.linalg.norm(x) + reach
 
 
-def obstacle(*, known, inside, finite, landed, returned) -> Int[Array, ""]:
+def obstacle(
+    *,
+    known: Bool[Array, ""],
+    inside: Bool[Array, ""],
+    finite: Bool[Array, ""],
+    landed: Bool[Array, ""],
+    returned: Bool[Array, ""],
+) -> Int[Array, ""]:
     """What is in the way of a proposal, as an Outcome: ACCEPTED if nothing is.
 
     `known`: whether there is a point to hold against the walls. The other flags say whether it is

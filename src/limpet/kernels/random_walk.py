@@ -74,7 +74,7 @@ class RandomWalk(Kernel):
         return new, Info(jnp.asarray(Move.SOFT), outcome, acceptance)
 
 
-def _state(target, x):
+def _state(target: Target, x: Vector) -> State:
     nothing = jnp.zeros((len(x), 0)), jnp.zeros((0, 0))
     off, reach = jnp.bool_(False), jnp.zeros(())
     return State(x, off, target.values(x), *nothing, target.log_density_at(x), reach)

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from jax.lax import cond
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Float
 
 from limpet import errors
 from limpet.kernels.base import Info, Kernel, Move, Outcome, State, Tunable
@@ -50,6 +50,8 @@ from limpet.linalg import Vector, across, along, factor, solve_lower, solve_uppe
 from limpet.noise import Noise
 from limpet.projection import landing
 from limpet.target import Target
+
+Made = dict[Move, Bool[Array, ""]]  # which move a chain makes: one of them
 
 
 class SAS(Kernel):
@@ -128,7 +130,7 @@ class SAS(Kernel):
             )
 
     @property
-    def tunables(self):
+    def tunables(self) -> tuple[Tunable, ...]:
         """Slides go far; the others are to be accepted."""
         return (
             *tunables_of("sigma_hrd", "trajectory", self.trajectory, Move.HARD, Move.SLIDE),
@@ -137,7 +139,7 @@ class SAS(Kernel):
         )
 
     @property
-    def moves(self):
+    def moves(self) -> tuple[Move, ...]:
         """The paper's four, and Slide if there is any."""
         paper = (Move.HARD, Move.OFF, Move.ON, Move.SOFT)
         return (*paper, Move.SLIDE) if self.slide_probability else paper
@@ -237,16 +239,17 @@ class SAS(Kernel):
 
     def _intervals(self) -> dict[Move, tuple[Any, Any]]:
         """Of each move, where its interval of the choice begins and how long it is."""
-        intervals, low = {}, {True: 0.0, False: 0.0}
+        intervals: dict[Move, tuple[Any, Any]] = {}
+        low: dict[bool, Any] = {True: 0.0, False: 0.0}
         for move, rule in RULES.items():
             share = rule.probability(self)
             intervals[move] = low[rule.begins_on], share
             low[rule.begins_on] = low[rule.begins_on] + share
         return intervals
 
-    def _choose(self, on, choice):
+    def _choose(self, on: Bool[Array, ""], choice: Float[Array, ""]) -> Made:
         """Which move is made."""
-        made = {}
+        made: Made = {}
         last = {rule.begins_on: move for move, rule in RULES.items()}
         for move, (low, share) in self._intervals().items():
             side = RULES[move].begins_on
@@ -255,7 +258,7 @@ class SAS(Kernel):
                 made[move] &= choice < low + share
         return made
 
-    def _rest(self, on, choice):
+    def _rest(self, on: Bool[Array, ""], choice: Float[Array, ""]) -> Float[Array, ""]:
         """What is left to chance after the choice of a slide: uniform on [0, 1)."""
         intervals = self._intervals()
         pairs = zip(intervals[Move.HARD], intervals[Move.SLIDE], strict=True)
@@ -271,14 +274,14 @@ def _split(state: State, noise: Noise) -> Random:
     )
 
 
-def _jump(made, state, sizes, random):
+def _jump(made: Made, state: State, sizes: dict[str, Any], random: Random) -> Vector:
     """Where to, without a projection."""
     jumps = {move: rule.jump for move, rule in RULES.items() if rule.jump is not None}
     steps = [jump(state, sizes, random) for jump in jumps.values()]
     return jnp.select([made[move] for move in jumps][:-1], steps[:-1], steps[-1])
 
 
-def _log_ratio(step, made):
+def _log_ratio(step: Step, made: Made) -> Float[Array, ""]:
     """That of the move that is made."""
     ratios = {
         function: cond(

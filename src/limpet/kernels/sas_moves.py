@@ -62,7 +62,7 @@ class Rule(NamedTuple):
     inverse: bool = False  # the log ratio is minus that of the move backwards
 
 
-def _kick(state, sizes, random):
+def _kick(state: State, sizes: dict[str, Any], random: Random) -> Vector:
     """Off the surface, by a Gaussian with a part along it and one across (2.6)."""
     across_it = solve_upper(
         state.factor, solve_lower(state.factor, sizes["sigma_prp"] * random.normal)
@@ -71,7 +71,7 @@ def _kick(state, sizes, random):
     return sizes["sigma_tan"] * random.tangent + along(state.normals, across_it)
 
 
-def _wander(state, sizes, random):
+def _wander(state: State, sizes: dict[str, Any], random: Random) -> Vector:
     """Anywhere (2.16)."""
     return sizes["sigma_sft"] * random.z
 

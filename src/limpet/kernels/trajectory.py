@@ -68,7 +68,7 @@ class TrajectoryKernel(Kernel):
     }
 
     @property
-    def tunables(self):
+    def tunables(self) -> tuple[Tunable, ...]:
         """Those of its trajectories."""
         return tunables_of("step_size", "steps", self.steps, Move.HARD)
 
@@ -136,11 +136,11 @@ def follow(
 ) -> Trajectory:
     """The first `slides` slides of a trajectory that begins with this one, where q = level."""
 
-    def going(carry):
+    def going(carry: tuple[Any, Trajectory]) -> Bool[Array, ""]:
         made, path = carry
         return active & (made < slides) & (path.obstacle == Outcome.ACCEPTED)
 
-    def go_on(carry):
+    def go_on(carry: tuple[Any, Trajectory]) -> tuple[Any, Trajectory]:
         made, path = carry
         state, back, met = _slide_once(kernel, target, path.state, path.slide + path.push, level)
         push = push_of(target, state, h, forced, measure)
@@ -167,11 +167,13 @@ def push_of(target: Any, state: State, h: Any, forced: bool, measure: float = 1.
     return h**2 / 2 * tangent(state.normals, state.factor, jax.grad(held)(state.x))
 
 
-def _unless_finite(push):
+def _unless_finite(push: Vector) -> Int[Array, ""]:
     return jnp.where(jnp.isfinite(jnp.sum(push)), Outcome.ACCEPTED, Outcome.NOT_FINITE)
 
 
-def _slide_once(kernel, target, state: State, slide: Vector, level: Values):
+def _slide_once(
+    kernel: Any, target: Any, state: State, slide: Vector, level: Values
+) -> tuple[State, Vector, Int[Array, ""]]:
     """One slide, the one that leads back, and what was in the way."""
     x, reach = state.x, state.reach
     first, L, back, second = project_twice(
