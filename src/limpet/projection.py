@@ -1,10 +1,10 @@
 """Back to the surface: Newton's method along frozen normals, equation (2.4) of the paper."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Float
 
 from limpet.linalg import (
     UNROLLED,
@@ -18,9 +18,29 @@ from limpet.linalg import (
     solve_lower,
     solve_upper,
 )
-from limpet.target import Target
 
 ENOUGH = 0.25  # what an update with an approximate matrix has to bring |q| down to
+
+
+@runtime_checkable
+class Surface(Protocol):
+    """What moves ask of a target: of the user's, or of the surface lifted over it."""
+
+    def values(self, x: Vector) -> Values:
+        """The constraints, divided by eps."""
+        ...
+
+    def values_and_normals(self, x: Vector) -> tuple[Values, Normals]:
+        """The same and their gradients, one a column."""
+        ...
+
+    def log_density_at(self, x: Vector) -> Float[Array, ""]:
+        """The log density that multiplies that of the constraints."""
+        ...
+
+    def contains(self, x: Vector) -> Bool[Array, ""]:
+        """Whether x is on the allowed side of every wall."""
+        ...
 
 
 class Landing(NamedTuple):
@@ -33,7 +53,7 @@ class Landing(NamedTuple):
     finite: Bool[Array, ""]  # q and its gradient are finite, unless the point itself is not
 
 
-def landing(target: Target, x: Vector) -> Landing:
+def landing(target: Surface, x: Vector) -> Landing:
     """A point that nothing was projected to."""
     return _landing(x, *target.values_and_normals(x), on=jnp.bool_(False))
 
@@ -49,13 +69,13 @@ def _sound(values, normals):
 
 
 def project(
-    target: Target,
+    target: Surface,
     start: Vector,
     normals: Normals,
     level: Values,
     tolerance: Values,
     cap: int,
-    active: Bool[Array, ""],
+    active: Bool[Array, ""] | bool,
 ) -> Landing:
     """The point `start + normals a` with |q - level| <= tolerance, in at most `cap` Newton updates.
 
@@ -80,7 +100,14 @@ def project(
     return _landing(x, values, gradients, on=jnp.all(jnp.abs(values - level) <= tolerance))
 
 
-def _approach(target, x, normals, level, tolerance, active):
+def _approach(
+    target: Surface,
+    x: Vector,
+    normals: Normals,
+    level: Values,
+    tolerance: Values,
+    active: Bool[Array, ""] | bool,
+) -> Vector:
     """As near to the level as updates with the Gram matrix K of the normals lead.
 
     K stands in for Newton's matrix, G(x)^T `normals`. It is factored once, so that an update costs

@@ -23,6 +23,9 @@ NO_FACTOR = np.zeros((0, 0))  # it depends on the step size, so it is not kept f
 FEWEST_TO_TURN = 3  # slides in which eta turns by a quarter: longer ones are rejected
 
 
+Point = Float[Array, " n_and_m"]  # on the lifted surface
+
+
 class Lifted(TrajectoryKernel):
     """Sample pi_eps by trajectories along the surface eps eta = q(x), in x and eta together.
 
@@ -86,35 +89,35 @@ class LiftedTarget:
     def __init__(self, target: Target, n: int, length: Any):
         self.target, self.n, self.length = target, n, length
 
-    def point(self, x: Vector, eta: Values) -> Vector:
+    def point(self, x: Vector, eta: Values) -> Float[Array, " n+m"]:
         """The point with these parts."""
         return jnp.concatenate([x, self.length * eta])
 
-    def parts(self, point: Vector) -> tuple[Vector, Values]:
+    def parts(self, point: Point) -> tuple[Vector, Values]:
         """The parts, x and eta."""
         return point[: self.n], point[self.n :] / self.length
 
-    def values(self, point: Vector) -> Values:
+    def values(self, point: Point) -> Values:
         """q(x) / eps - eta."""
         x, eta = self.parts(point)
         return self.target.values(x) - eta
 
-    def values_and_normals(self, point: Vector) -> tuple[Values, Normals]:
+    def values_and_normals(self, point: Point) -> tuple[Values, Float[Array, "n_and_m m"]]:
         """The same, and its gradients."""
         x, eta = self.parts(point)
         values, normals = self.target.values_and_normals(x)
         return values - eta, self.normals(normals)
 
-    def normals(self, below: Float[Array, "below m"]) -> Normals:
+    def normals(self, below: Normals) -> Float[Array, "n+m m"]:
         """The normals over those of S."""
         return jnp.concatenate([below, -jnp.eye(below.shape[1]) / self.length])
 
-    def log_density_at(self, point: Vector) -> Float[Array, ""]:
+    def log_density_at(self, point: Point) -> Float[Array, ""]:
         """l(x) - |eta|^2 / 2."""
         x, eta = self.parts(point)
         return self.target.log_density_at(x) - jnp.sum(eta**2) / 2
 
-    def contains(self, point: Vector) -> Bool[Array, ""]:
+    def contains(self, point: Point) -> Bool[Array, ""]:
         """Whether x is on the allowed side of every wall."""
         return self.target.contains(point[: self.n])
 

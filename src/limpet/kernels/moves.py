@@ -10,8 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 from limpet.kernels.base import Outcome, State
 from limpet.linalg import Normals, Square, Values, Vector, factor, half_log_det, tangent
 from limpet.noise import Noise
-from limpet.projection import Landing, project
-from limpet.target import Target
+from limpet.projection import Landing, Surface, project
 
 AT_ORIGIN = 1e-8  # of a step size: a chain that begins nearer to the origin than that begins at it
 
@@ -27,7 +26,7 @@ class TwoProjections(NamedTuple):
 
 def project_twice(
     kernel: Any,
-    target: Target,
+    target: Surface,
     normals: Normals,
     base: Vector,
     start: Vector,
@@ -52,7 +51,7 @@ def project_twice(
 
 def _land(
     kernel: Any,
-    target: Target,
+    target: Surface,
     x: Vector,
     normals: Normals,
     start: Vector,
@@ -121,7 +120,7 @@ def choose(flag: Bool[Array, ""], yes: Any, no: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(flag, a, b), yes, no)
 
 
-def on_surface(target: Target, x: Vector, step_size: Any) -> State:
+def on_surface(target: Surface, x: Vector, step_size: Any) -> State:
     """The first state of a chain that makes steps of this size, at a point of the surface."""
     values, normals = target.values_and_normals(x)
     on, reach = jnp.bool_(True), reach_of(x, step_size)

@@ -31,6 +31,7 @@ from limpet.kernels.moves import (
 )
 from limpet.linalg import Values, Vector, dual, tangent
 from limpet.noise import Noise
+from limpet.projection import Surface
 from limpet.target import Target
 
 FIRST_NUMBER = 8  # slides of a trajectory, before warm-up knows better: a few, so that it is cheap
@@ -83,7 +84,7 @@ class TrajectoryKernel(Kernel):
 
 def make_trajectory(
     kernel: TrajectoryKernel,
-    target: Any,
+    target: Surface,
     sizes: dict[str, Any],
     noise: Noise,
     state: State,
@@ -123,7 +124,7 @@ def vary(size: Any, uniform: Any, forced: bool) -> Any:
 
 def follow(
     kernel: Any,
-    target: Any,
+    target: Surface,
     state: State,
     slide: Vector,
     h: Any,
@@ -151,7 +152,7 @@ def follow(
     return jax.lax.while_loop(going, go_on, (0, Trajectory(state, slide, push, met)))[1]
 
 
-def push_of(target: Any, state: State, h: Any, forced: bool, measure: float = 1.0) -> Vector:
+def push_of(target: Surface, state: State, h: Any, forced: bool, measure: float = 1.0) -> Vector:
     """h^2 F / 2, where F is the tangent part of the gradient of l - measure/2 log det K.
 
     The gradient of log det K / 2 is that of the sum of W * G(x), with W = G K^-1 held fast. A
@@ -172,7 +173,7 @@ def _unless_finite(push: Vector) -> Int[Array, ""]:
 
 
 def _slide_once(
-    kernel: Any, target: Any, state: State, slide: Vector, level: Values
+    kernel: Any, target: Surface, state: State, slide: Vector, level: Values
 ) -> tuple[State, Vector, Int[Array, ""]]:
     """One slide, the one that leads back, and what was in the way."""
     x, reach = state.x, state.reach
