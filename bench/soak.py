@@ -9,6 +9,7 @@ commits, the seconds from SIGTERM to the end of the process, and what the store 
 """
 
 import argparse
+import itertools
 import signal
 import subprocess
 import sys
@@ -64,7 +65,7 @@ def measure(folder: Path, minutes: float):
     second = [size for at, size in memory if 60 <= at < 120]
     last = [size for at, size in memory if at >= 60 * (minutes - 1)]
     mean = [sum(sizes) / len(sizes) for sizes in (second, last)]
-    gaps = [b - a for a, b in zip(commits, commits[1:], strict=False)]
+    gaps = [b - a for a, b in itertools.pairwise(commits)]
     draws = limpet.open(store)
     print(f"resident memory: minute 2 {mean[0]:.0f} MB, last minute {mean[1]:.0f} MB,")
     print(f"    ratio {mean[1] / mean[0]:.3f}, at most {max(size for _, size in memory):.0f} MB")
