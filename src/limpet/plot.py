@@ -168,8 +168,10 @@ def _draw_moves(axes, counts, bars):
         note = "; ".join([f"{proposals:,} proposals", *small])
         axes.text(0, y + 0.3, note, va="top", fontsize=8, color=INK)
     style = {"ncols": len(used), "frameon": False, "borderpad": 0, "fontsize": 8}
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), handlelength=1, **style)
-    axes.set(xlim=(0, 1), ylim=(bars - 0.3, -0.35), xticks=[])
+    above = {"bbox_to_anchor": (0, -0.35), "bbox_transform": axes.get_yaxis_transform()}
+    axes.legend(loc="lower left", handlelength=1, **above, **style)
+    spare = (bars - len(counts)) / 2  # the rows are in the middle
+    axes.set(xlim=(0, 1), ylim=(bars - 0.3 - spare, -0.35 - spare), xticks=[])
     axes.set_yticks(range(len(counts)), list(counts))
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
