@@ -13,13 +13,13 @@ import nbformat
 import numpy as np
 import pytest
 import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from nbconvert import HTMLExporter
 from nbconvert.preprocessors import ExecutePreprocessor
 
 import limpet
-from limpet.attributes import attributes_of
-
-NESTED = ("parameters", "acceptance", "counts")
+from limpet.attributes import NESTED, attributes_of, nested
 
 
 def ring(x):
@@ -86,8 +86,28 @@ def test_a_part_of_the_draws_goes_to_netcdf_too(draws, tmp_path):
 def test_attributes_that_someone_has_cut_are_named(draws):
     damaged = draws.copy()
     damaged.attrs["counts"] = '{"hard": {"acc'
-    with pytest.raises(limpet.InputError, match=r"^draws.attrs\['counts'\] is no JSON text"):
-        limpet.summary(damaged)
+    for look in (limpet.summary, limpet.plot):
+        with pytest.raises(limpet.InputError, match=r"^draws.attrs\['counts'\]=.* expected a mapp"):
+            look(damaged)
+
+
+def test_attributes_of_the_users_own_stay(draws):
+    noted = draws.copy()
+    noted.attrs["note"] = "{x: the first run}"
+    assert attributes_of(xr.open_datatree(noted.to_netcdf())) == noted.attrs
+    assert str(limpet.summary(noted)) == str(limpet.summary(draws))
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+numbers = st.integers() | st.floats(allow_nan=False) | st.none() | st.booleans()
+mappings = st.recursive(texts | numbers, lambda inner: st.dictionaries(texts, inner, max_size=3))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.dictionaries(texts, mappings, max_size=3))
+def test_any_nested_attribute_survives_netcdf(given):
+    tree = xr.DataTree(xr.Dataset(attrs=nested({"given": given})))
+    assert attributes_of(xr.open_datatree(tree.to_netcdf())) == {"given": given}
 
 
 def test_zarr(draws, tmp_path):

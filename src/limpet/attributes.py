@@ -1,5 +1,6 @@
 """The attributes of a run: mappings in Python and in zarr, JSON text in netCDF."""
 
+import contextlib
 import json
 import numbers
 
@@ -7,6 +8,8 @@ import numpy as np
 import xarray as xr
 
 from limpet.errors import InputError
+
+NESTED = ("parameters", "acceptance", "counts")  # those that other functions of limpet read
 
 
 class NestedAttribute(dict):
@@ -35,16 +38,18 @@ def nested(attributes: dict) -> dict:
 
 def attributes_of(draws: xr.DataTree) -> dict:
     """The attributes of draws; what a netCDF file holds as JSON text is a mapping again."""
-    return {str(name): _read(name, value) for name, value in draws.attrs.items()}
+    found = {str(name): _read(value) for name, value in draws.attrs.items()}
+    for name in NESTED:
+        if name in found and not isinstance(found[name], dict):
+            raise InputError(
+                f"draws.attrs[{name!r}]={draws.attrs[name]!r}: expected a mapping, or its JSON"
+                " text, as limpet.sample made it."
+            )
+    return found
 
 
-def _read(name, value):
-    if not (isinstance(value, str) and value.startswith("{")):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError as error:
-        raise InputError(
-            f"draws.attrs[{name!r}] is no JSON text ({error}): expected it as limpet.sample"
-            " returned it, or as it was in the file."
-        ) from None
+def _read(value):
+    if isinstance(value, str) and value.startswith("{"):
+        with contextlib.suppress(ValueError):  # a note of the user's own
+            return json.loads(value)
+    return value
