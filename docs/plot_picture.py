@@ -7,6 +7,5 @@ from limpet.paper import two_spheres
 
 if __name__ == "__main__":
     target = limpet.Target(two_spheres, eps=0.005)
-    kernel = limpet.SAS()  # which has moves of every kind to show
-    draws = limpet.sample(target, [1.0, 0.0, 0.0], draws=1_000, chains=64, kernel=kernel)
+    draws = limpet.sample(target, [1.0, 0.0, 0.0], draws=1_000, chains=64)
     limpet.plot(draws).savefig(Path(__file__).with_name("plot.png"), dpi=150)

@@ -1,5 +1,18 @@
 """limpet: sample probability distributions that are concentrated near a surface.
 
+>>> import jax.numpy as jnp
+>>> import limpet
+>>> circle = limpet.Target(lambda x: jnp.array([x @ x - 1]), eps=0.01)
+>>> draws = limpet.sample(circle, start=[1.0, 0.0], draws=200, chains=4, seed=1)
+>>> draws.posterior["x"].shape
+(4, 200, 2)
+
+`Target` says what to sample, and `sample` samples it: with `Lifted`, or with `SAS`,
+`SurfaceSampler` or `RandomWalk` as its `kernel`. `resume` and `open` are for runs with a store.
+`summary`, `plot` and `autocorrelation_time` tell how a run went, `partition_ratio` and `ladder`
+what the density integrates to. `find_start` looks for the surface alone. `to_inference_data` and
+`as_blackjax` hand draws and samplers to others.
+
 Importing limpet turns on JAX's 64-bit mode (`jax_enable_x64`), for the whole process: a point
 cannot be held on a surface with the seven digits of single precision. It also lets JAX keep
 compiled programs between processes, in the user's cache folder, unless JAX was told of another:
@@ -26,7 +39,7 @@ from limpet.errors import (  # noqa: E402
     StoreError,
     StuckError,
 )
-from limpet.handover import as_blackjax  # noqa: E402
+from limpet.handover import as_blackjax, to_inference_data  # noqa: E402
 from limpet.kernels import SAS, Lifted, RandomWalk, SurfaceSampler  # noqa: E402
 from limpet.partition import ladder, partition_ratio  # noqa: E402
 from limpet.plot import plot  # noqa: E402
@@ -64,4 +77,9 @@ __all__ = [
     "resume",
     "sample",
     "summary",
+    "to_inference_data",
 ]
+
+
+def __dir__():
+    return __all__

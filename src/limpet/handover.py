@@ -1,10 +1,16 @@
-"""limpet's samplers in other people's loops."""
+"""limpet's samplers in other people's loops, and its draws in other people's types."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+import xarray as xr
+
+from limpet.errors import InputError, LimpetError
 from limpet.kernels import Kernel
 from limpet.target import Target
+
+if TYPE_CHECKING:
+    from arviz import InferenceData
 
 
 class SamplingAlgorithm(NamedTuple):
@@ -22,7 +28,7 @@ def as_blackjax(kernel: Kernel, target: Target) -> SamplingAlgorithm:
 
     Parameters
     ----------
-    kernel : SAS, SurfaceSampler or RandomWalk
+    kernel : Lifted, SAS, SurfaceSampler or RandomWalk
         The sampler.
     target : Target
         What to sample.
@@ -49,3 +55,46 @@ def as_blackjax(kernel: Kernel, target: Target) -> SamplingAlgorithm:
         init=lambda position, rng_key=None: kernel.init(target, position),
         step=lambda rng_key, state: kernel.step(target, rng_key, state),
     )
+
+
+def to_inference_data(draws: xr.DataTree) -> "InferenceData | xr.DataTree":
+    """Draws as the installed ArviZ takes them.
+
+    ArviZ 1.0 and newer, on Python 3.12 and newer, works with the DataTree that limpet returns.
+    ArviZ 0.x, the newest for Python 3.11, has a type of its own.
+
+    Parameters
+    ----------
+    draws : xarray.DataTree
+        From `limpet.sample`, `limpet.open` or `xarray.open_datatree`.
+
+    Returns
+    -------
+    arviz.InferenceData or xarray.DataTree
+        All groups of `draws`: as InferenceData if ArviZ has it, else `draws` itself.
+
+    Raises
+    ------
+    LimpetError
+        If ArviZ is not installed.
+
+    Examples
+    --------
+    >>> import arviz
+    >>> import jax.numpy as jnp
+    >>> import limpet
+    >>> circle = limpet.Target(lambda x: jnp.array([x @ x - 1]), eps=0.01)
+    >>> draws = limpet.sample(circle, [1.0, 0.0], draws=200, chains=4, seed=1)
+    >>> arviz.summary(limpet.to_inference_data(draws)).index.tolist()
+    ['x[0]', 'x[1]']
+    """
+    if not isinstance(draws, xr.DataTree) or "posterior" not in draws:
+        raise InputError(f"draws={type(draws).__name__}: expected what limpet.sample returned.")
+    try:
+        import arviz  # slow to import, and limpet does without it
+    except ImportError as error:
+        raise LimpetError(
+            f"ArviZ cannot be imported ({error}): python -m pip install arviz."
+        ) from error
+    own_type = vars(arviz).get("InferenceData")  # asked for by name, ArviZ 1.x warns
+    return draws if own_type is None else own_type.from_datatree(draws)

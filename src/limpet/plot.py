@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
+from limpet.attributes import attributes_of
 from limpet.diagnostics import windowed_time
 from limpet.kernels.base import Move
 from limpet.layout import labels
@@ -71,7 +72,8 @@ def plot(draws: xr.DataTree) -> "Figure":
     ]
     shown = variables if len(variables) <= SHOWN else _slowest(posterior, variables)
     spatial = len(variables) in (2, 3)
-    bars = len(Move) if spatial else len(draws.attrs["counts"])  # of one size, however few
+    counts = attributes_of(draws)["counts"]
+    bars = len(Move) if spatial else len(counts)  # of one size, however few
     heights = [2.9 if spatial else 0.7 + 0.5 * bars] + [1.5] * len(shown)
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06)
     figure = Figure(figsize=(8, 0.5 + sum(heights)), layout=layout)
@@ -79,7 +81,7 @@ def plot(draws: xr.DataTree) -> "Figure":
     grid = figure.add_gridspec(len(heights), 3, height_ratios=heights, width_ratios=(1.6, 1, 1))
 
     axes = figure.add_subplot(grid[0, : 2 if spatial else 3], label="moves")
-    _draw_moves(axes, draws.attrs["counts"], bars)
+    _draw_moves(axes, counts, bars)
     if spatial:
         kind = "3d" if len(variables) == 3 else None
         axes = figure.add_subplot(grid[0, 2], label="space", projection=kind)
@@ -166,8 +168,10 @@ def _draw_moves(axes, counts, bars):
         note = "; ".join([f"{proposals:,} proposals", *small])
         axes.text(0, y + 0.3, note, va="top", fontsize=8, color=INK)
     style = {"ncols": len(used), "frameon": False, "borderpad": 0, "fontsize": 8}
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), handlelength=1, **style)
-    axes.set(xlim=(0, 1), ylim=(bars - 0.3, -0.35), xticks=[])
+    above = {"bbox_to_anchor": (0, -0.35), "bbox_transform": axes.get_yaxis_transform()}
+    axes.legend(loc="lower left", handlelength=1, **above, **style)
+    spare = (bars - len(counts)) / 2  # the rows are in the middle
+    axes.set(xlim=(0, 1), ylim=(bars - 0.3 - spare, -0.35 - spare), xticks=[])
     axes.set_yticks(range(len(counts)), list(counts))
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)

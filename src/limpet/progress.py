@@ -11,6 +11,7 @@ import rich.table
 import rich.text
 from rich.progress_bar import ProgressBar
 
+from limpet import notebook
 from limpet.errors import InputError
 
 SECONDS = 10.0  # between two plain lines
@@ -52,8 +53,11 @@ def shown(progress: bool | Show) -> Iterator[Show]:
         yield lambda _: None
     else:
         console = rich.console.Console(stderr=True)
-        if console.is_terminal or console.is_jupyter:
-            first = rich.text.Text("limpet looking for the surface", style="bold")
+        first = rich.text.Text("limpet looking for the surface", style="bold")
+        if console.is_jupyter:
+            cell = notebook.Display(first)
+            yield lambda now: cell.update(panel(now))
+        elif console.is_terminal:
             with rich.live.Live(first, console=console, refresh_per_second=8) as live:
                 yield lambda now: live.update(panel(now))
         else:

@@ -11,6 +11,8 @@ import rich.table
 import rich.text
 import xarray as xr
 
+from limpet import notebook
+from limpet.attributes import attributes_of, nested
 from limpet.diagnostics import windowed_time
 from limpet.errors import InputError
 from limpet.kernels.base import Move, Outcome
@@ -42,12 +44,17 @@ def tree(arrays: dict[str, dict], layout: Layout, snapshots: list[dict], about: 
             "acceptance": (("chain", "move"), acceptance),
         }
         | {name: ("chain", size) for name, size in zip(about["sizes"], sizes.T, strict=True)},
-        coords={"chain": np.arange(len(counts)), "move": MOVES, "outcome": OUTCOMES},
+        # as objects, since zarr warns of NumPy's own strings
+        coords={
+            "chain": np.arange(len(counts)),
+            "move": np.array(MOVES, object),
+            "outcome": np.array(OUTCOMES, object),
+        },
     )
     if keep is not None:
         groups = {name: group.isel(chain=keep) for name, group in groups.items()}
     result = xr.DataTree.from_dict(groups)
-    result.attrs = {
+    attributes = {
         **{name: about[name] for name in ("kernel", "seed", "limpet_version", "warmup", "thin")},
         "draws_asked": about["draws"],
         "parameters": about["parameters"]
@@ -59,6 +66,7 @@ def tree(arrays: dict[str, dict], layout: Layout, snapshots: list[dict], about: 
         "compile_seconds": max(float(snapshot["compile_seconds"]) for snapshot in snapshots),
         **totals(groups["moves"], about["moves"]),
     }
+    result.attrs = nested(attributes)
     return result
 
 
@@ -104,38 +112,51 @@ class Summary:
     steps_per_draw: float
 
     def __str__(self):
-        console = rich.console.Console(file=io.StringIO(), width=110, record=True)
+        # not a notebook's console, which would show the tables by itself
+        console = rich.console.Console(
+            file=io.StringIO(), width=110, record=True, force_jupyter=False
+        )
         console.print(self)
         return console.export_text().rstrip()
 
     __repr__ = __str__
 
     def __rich__(self):
+        parts = []
+        for title, about, columns, rows in self._tables():
+            table = _table(*columns)
+            for row in rows:
+                table.add_row(*row)
+            gap = "\n" if parts else ""
+            parts += [rich.text.Text.assemble((gap + title, "bold"), about), table]
+        return rich.console.Group(*parts)
+
+    def _repr_html_(self):
+        return "".join(notebook.table(*table) for table in self._tables())
+
+    def _tables(self):
+        """Both tables, as text: title, what it is about, names of the columns, rows."""
         failures = [outcome for outcome in OUTCOMES if outcome != "accepted"]
         names = [outcome.replace("_", " ") for outcome in failures]
-        moves = _table("move", "proposals", "acceptance", *names)
+        moves = []
         for name in self.moves["move"].values:
             row = self.moves.sel(move=name)
             shares = row["share"].sel(outcome=failures).values
             cells = [f"{share:.2%}" if share else "-" for share in shares]
             proposals = int(row["proposals"])
             acceptance = f"{float(row['acceptance']):.1%}" if proposals else "-"
-            moves.add_row(str(name), f"{proposals:,}", acceptance, *cells)
+            moves.append([str(name), f"{proposals:,}", acceptance, *cells])
         columns = [str(name) for name in self.variables.data_vars]
-        variables = _table("variable", *columns)
+        variables = []
         for name in self.variables["variable"].values:
             row = self.variables.sel(variable=name)
             formats = FORMATS | dict.fromkeys(("mean", "mcse"), digits(float(row["mcse"])))
             cells = [format(float(row[column]), formats[column]) for column in columns]
-            variables.add_row(str(name), *cells)
+            variables.append([str(name), *cells])
         about_moves = ": mean acceptance probability, and the share of each failure"
         about_variables = f": {self.steps_per_draw:#.3g} steps per draw"
-        return rich.console.Group(
-            rich.text.Text.assemble(("moves", "bold"), about_moves),
-            moves,
-            rich.text.Text.assemble(("\nvariables", "bold"), about_variables),
-            variables,
-        )
+        yield "moves", about_moves, ["move", "proposals", "acceptance", *names], moves
+        yield "variables", about_variables, ["variable", *columns], variables
 
 
 def digits(error):
@@ -177,19 +198,20 @@ def summary(draws: xr.DataTree) -> Summary:
     1.0
     """
     posterior = check_draws(draws)
-    counts = np.array([[row[o] for o in OUTCOMES] for row in draws.attrs["counts"].values()])
+    attributes = attributes_of(draws)
+    counts = np.array([[row[o] for o in OUTCOMES] for row in attributes["counts"].values()])
     proposals = counts.sum(axis=1)
-    names = list(draws.attrs["counts"])
+    names = list(attributes["counts"])
     moves = xr.Dataset(
         {
             "proposals": ("move", proposals),
-            "acceptance": ("move", np.array(list(draws.attrs["acceptance"].values()), float)),
+            "acceptance": ("move", np.array(list(attributes["acceptance"].values()), float)),
             "share": (("move", "outcome"), counts / np.maximum(proposals, 1)[:, None]),
         },
         coords={"move": names, "outcome": OUTCOMES},
     )
     kept = posterior.sizes["chain"] * posterior.sizes["draw"]
-    return Summary(moves, _variables(posterior), draws.attrs["steps"] / kept)
+    return Summary(moves, _variables(posterior), float(attributes["steps"]) / kept)
 
 
 def check_draws(draws) -> xr.Dataset:

@@ -246,7 +246,7 @@ def open(store) -> xr.DataTree:
     path = as_path(store)
     about = read_about(path)
     layout = Layout.from_json(about["layout"])
-    root: Any = zarr.open_group(path, mode="r")
+    root: Any = zarr.open_group(path.absolute(), mode="r")  # read later, maybe from another folder
     tiles = _array(path, root, "limpet/tiles")
     # before the draws, which there are at least as many of
     snapshots = [_snapshot(path, about, tiles, k) for k in range(tiles.shape[0])]
