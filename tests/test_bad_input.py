@@ -460,3 +460,31 @@ def test_a_guess_where_the_gradient_vanishes_is_perturbed():
 def test_indices_that_jax_drops_on_purpose_are_no_mistake(constraint):
     target = limpet.Target(lambda x: jnp.array([constraint(x)]), 0.01)
     limpet.find_start(target, [0.3, 0.4, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "today"),
+    [
+        (lambda: limpet.Lifted(sigma_hrd=0.5), "sigma_hrd", "step_size"),
+        (lambda: limpet.Lifted(trajectory=3), "trajectory", "steps"),
+        (lambda: limpet.SurfaceSampler(sigma_hrd=0.5), "sigma_hrd", "step_size"),
+        (lambda: limpet.RandomWalk(sigma=0.5), "sigma", "step_size"),
+    ],
+)
+def test_names_of_earlier_versions_are_accepted_with_a_warning(make, name, today):
+    message = f"{name} of limpet.* is now called {today}"
+    with pytest.warns(DeprecationWarning, match=message):
+        kernel = make()
+    with pytest.warns(DeprecationWarning, match=message):
+        old = getattr(kernel, name)
+    assert old == getattr(kernel, today)
+    with pytest.raises(AttributeError, match="has no sizes_of_nothing"):
+        _ = kernel.sizes_of_nothing
+
+
+def test_parameters_have_the_names_of_earlier_versions_too():
+    circle = limpet.Target(lambda x: jnp.array([x @ x - 1]), 0.1)
+    kernel = limpet.Lifted(steps=2)
+    found = limpet.sample(circle, [1.0, 0.0], draws=20, chains=2, kernel=kernel, progress=False)
+    found = found.attrs["parameters"]
+    assert (found["sigma_hrd"], found["trajectory"]) == (found["step_size"], found["steps"])

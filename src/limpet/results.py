@@ -15,7 +15,7 @@ from limpet import notebook
 from limpet.attributes import attributes_of, nested
 from limpet.diagnostics import windowed_time
 from limpet.errors import InputError
-from limpet.kernels.base import Move, Outcome
+from limpet.kernels.base import Kernel, Move, Outcome
 from limpet.layout import Layout, labels
 
 MOVES = [move.name.lower() for move in Move]
@@ -57,17 +57,23 @@ def tree(arrays: dict[str, dict], layout: Layout, snapshots: list[dict], about: 
     attributes = {
         **{name: about[name] for name in ("kernel", "seed", "limpet_version", "warmup", "thin")},
         "draws_asked": about["draws"],
-        "parameters": about["parameters"]
-        | {
-            name: type(about["parameters"][name])(size)  # slides are whole
-            for name, size in zip(about["sizes"], np.median(sizes, 0), strict=True)
-        },
+        "parameters": _parameters(about, np.median(sizes, 0)),
         "seconds": max(float(snapshot["seconds"]) for snapshot in snapshots),
         "compile_seconds": max(float(snapshot["compile_seconds"]) for snapshot in snapshots),
         **totals(groups["moves"], about["moves"]),
     }
     result.attrs = nested(attributes)
     return result
+
+
+def _parameters(about, sizes):
+    """The numbers that the sampler ran with, also by the names of earlier versions."""
+    given = about["parameters"]
+    tuned = dict(zip(about["sizes"], sizes, strict=True))
+    found = given | {name: type(given[name])(size) for name, size in tuned.items()}
+    kernel = Kernel.known.get(about["kernel"])
+    renamed = {} if kernel is None else kernel.renamed
+    return found | {old: found[new] for old, new in renamed.items() if new in found}
 
 
 def totals(moves: xr.Dataset, used: list[str]) -> dict:
