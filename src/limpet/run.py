@@ -17,6 +17,7 @@ import xarray as xr
 
 from limpet import advice, errors, results, tile
 from limpet import store as stores
+from limpet.cache import keep_programs
 from limpet.collect import Memory
 from limpet.errors import (
     InputError,
@@ -186,6 +187,7 @@ def resume(
     """
     check_target(target)
     workers = _workers(workers)
+    keep_programs()
     with shown(progress) as show, Store(stores.as_path(store)) as room:
         about, starts = room.about, room.starts
         asked = about["draws"] if draws is None else errors.whole("draws", draws, 1)

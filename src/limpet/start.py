@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from limpet import errors
+from limpet.cache import keep_programs
 from limpet.errors import InputError, StartError
 from limpet.layout import read_points
 from limpet.linalg import UNROLLED, Normals, Values, Vector, solve
@@ -88,6 +89,7 @@ def find_vectors(target: Target, guesses, count: int, seed: int, name: str, spar
 
     `name` is what a user calls the guesses.
     """
+    keep_programs()
     needed, count = count, count + spare
     _check_guesses(target, guesses, name)
     origin = guesses[np.arange(count) % len(guesses)]

@@ -16,7 +16,9 @@ from limpet.kernels.travel import Traveller, leaps_of, slid
 from limpet.linalg import factor
 from limpet.target import Target
 
-NO_FACTOR = jnp.zeros((0, 0))  # it depends on the step size, so it is not kept from step to step
+# it depends on the step size, so it is not kept from step to step; NumPy's, for an array of JAX's
+# would start its backend on import
+NO_FACTOR = np.zeros((0, 0))
 
 
 @dataclasses.dataclass(frozen=True)
