@@ -205,6 +205,7 @@ STARTS = [
     Case("taken: chain", lambda: sample(sphere_of_dict, start={"chain": NORTH}), "^start.*'chain'"),
     Case("taken: draw", lambda: sample(sphere_of_dict, start={"draw": NORTH}), "^start.*'draw'"),
     Case("slash", lambda: sample(sphere_of_dict, start={"a/b": NORTH}), "^start.*'a/b'"),
+    Case("escape", lambda: sample(sphere_of_dict, start={"\x1b[2J": NORTH}), r"^start.*printed"),
     Case(
         "name of an axis",
         lambda: sample(sphere_of_dict, start={"a": NORTH, "a_dim": 0.1}),
