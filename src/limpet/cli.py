@@ -148,6 +148,9 @@ def sample(
     chains: Annotated[int | None, typer.Option(help="Default: one per start, or many.")] = None,
     warmup: Annotated[int | None, typer.Option(help="Steps per chain before draws.")] = None,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same draws.")] = None,
+    jitter: Annotated[
+        float | None, typer.Option(help="How far chains start from each other; 0: at the start.")
+    ] = None,
     thin: Annotated[int | None, typer.Option(help="Keep every thin-th visit.")] = None,
     keep_surface: Annotated[
         bool | None, typer.Option("--keep-surface", help="Also keep draws on the surface.")
@@ -165,7 +168,7 @@ def sample(
     import limpet
 
     defined = _read_problem(problem, "target", "start")
-    options = dict(draws=draws, chains=chains, warmup=warmup, seed=seed, thin=thin)
+    options = dict(draws=draws, chains=chains, warmup=warmup, seed=seed, jitter=jitter, thin=thin)
     options |= dict(keep_surface=keep_surface, workers=workers, kernel=defined.get("kernel"))
     given = {name: value for name, value in options.items() if value is not None}
     draw = functools.partial(limpet.sample, defined["target"], defined["start"], store=store)
