@@ -121,7 +121,7 @@ def test_every_command_has_an_example(command):
 def test_help_shows_the_defaults_of_sample():
     text = checked("sample", "--help").stdout
     parameters = inspect.signature(limpet.sample).parameters
-    for name in ("draws", "warmup", "seed", "thin"):
+    for name in ("draws", "warmup", "seed", "jitter", "thin"):
         (line,) = [line for line in text.splitlines() if line.strip().startswith(f"--{name}")]
         assert f"[default: {parameters[name].default}]" in line
 
@@ -172,6 +172,7 @@ def test_only_what_is_given_is_passed_on(problem, monkeypatch):
     result = checked("sample", problem, "-o", "a.zarr", code=1)
     assert result.stderr.endswith("Error: far from everything\n")
     numbers = {"draws": 5, "chains": 6, "warmup": 7, "seed": 8, "thin": 9, "workers": 10}
+    numbers |= {"jitter": 0.0}
     flags = [part for name, value in numbers.items() for part in (f"--{name}", value)]
     checked("sample", problem, "-o", "a.zarr", "--keep-surface", *flags, code=1)
     ((target, start), none), (_, options) = calls

@@ -175,7 +175,7 @@ class _Searches:
         x, level = found
         given = len(self.guesses) if len(self.guesses) > 1 else 0  # several are as the user wants
         for halving in range(1, HALVINGS + 1):
-            todo = given + np.flatnonzero(_absurd(level[given:], level.max(), x.shape[1]))
+            todo = given + np.flatnonzero(is_absurd(level[given:], level.max(), x.shape[1]))
             if not len(todo):
                 break
             search = self._search(ATTEMPTS + halving, todo, 0.5**halving)
@@ -191,16 +191,16 @@ class _Searches:
             return found
         chains = np.arange(count, SEARCHES)
         search = self._search(ATTEMPTS + HALVINGS + 1, chains, np.resize(WIDER, len(chains)))
-        kept = search.usable & ~_absurd(search.log_density, found.log_density.max(), n)
+        kept = search.usable & ~is_absurd(search.log_density, found.log_density.max(), n)
         x = np.concatenate([found.x, search.x[kept]])
         level = np.concatenate([found.log_density, search.log_density[kept]])
         rows = spread_over(pieces(x, dimension), count)
         return Points(x[rows], level[rows])
 
 
-def _absurd(level, best, n):
-    """Which log densities are so far below the best that chains should not start there."""
-    return level < best - ABSURD * n
+def is_absurd(level, usual, n):
+    """Which log densities are so far below that no chain with n numbers should be there."""
+    return level < usual - ABSURD * n
 
 
 def _local(target, _key, x):
