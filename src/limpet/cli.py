@@ -148,9 +148,7 @@ def sample(
     chains: Annotated[int | None, typer.Option(help="Default: one per start, or many.")] = None,
     warmup: Annotated[int | None, typer.Option(help="Steps per chain before draws.")] = None,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same draws.")] = None,
-    jitter: Annotated[
-        float | None, typer.Option(help="How far chains start from each other; 0: at the start.")
-    ] = None,
+    jitter: Annotated[float | None, typer.Option(help="How far apart to start.")] = None,
     thin: Annotated[int | None, typer.Option(help="Keep every thin-th visit.")] = None,
     keep_surface: Annotated[
         bool | None, typer.Option("--keep-surface", help="Also keep draws on the surface.")

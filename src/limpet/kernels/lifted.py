@@ -62,7 +62,9 @@ class Lifted(Traveller):
         """At x, which may be anywhere."""
         values, normals = target.values_and_normals(x)
         off, reach = jnp.bool_(False), reach_of(x, self.sigma_hrd)
-        return State(x, off, values, normals, NO_FACTOR, target.log_density_at(x), reach)
+        return State(
+            x, off, values, normals, jnp.asarray(NO_FACTOR), target.log_density_at(x), reach
+        )
 
     def move(self, target, noise, state):
         """One trajectory on the lifted surface."""
