@@ -11,7 +11,7 @@ import numpy as np
 FEWEST = 3  # points that make a piece; fewer are stragglers
 # A line between pieces is LONGER * CHANCE ** (1 / dimension) times as long as those inside either,
 # by the median. In one piece the longest is by a factor of 6 (up to 20) in one dimension, 1.6 (2.2)
-# in four and 1.3 (1.8) in twenty: 20 times 128 points of 12 surfaces. Two pieces in four dimensions
+# in four and 1.3 (1.8) in twenty: 20 times 128 points of 14 surfaces. Two pieces in four dimensions
 # that are two diameters apart: 5 (3.8).
 LONGER, CHANCE = 1.8, 16.0
 

@@ -30,7 +30,7 @@ NEARBY = 1e-4  # how far "right beside" is, in units of the distance from the or
 SINGULAR = 1e-5  # smallest singular value of the gradients, in units of those nearby
 # A log density this far below the best start's is absurd, per number of a point: what is 8 standard
 # deviations out in every direction of a Gaussian. A ring of 12 beads that repel each other does not
-# recover from 1,000 per number.
+# recover from some hundreds per number.
 ABSURD = 32.0
 HALVINGS = 12  # of the perturbation, in search of a density that is not absurd
 SEARCHES = 128  # at least, from one guess, whatever the number of chains; as many as a tile has
