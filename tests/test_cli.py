@@ -294,7 +294,7 @@ def test_resume_never_runs_a_file_inside_the_store(store, tmp_path, given, how):
     assert "a file may print" not in result.output
 
 
-@pytest.mark.parametrize("name", ["/tmp/\x1b[2Ja.py", "a\0.py", "x" * 5_000, "\u202ea.py"])
+@pytest.mark.parametrize("name", ["/tmp/\x1b]0;a.py", "a\0.py", "x" * 5_000, "\u202ea.py"])
 def test_names_that_no_file_should_have_are_not_shown_as_they_are(store, name):
     record(store, name)
     result = checked("resume", store, code=2)
@@ -306,7 +306,7 @@ def test_what_a_store_says_of_itself_does_not_reach_the_terminal_raw(store, fold
     path = folder / "rude.zarr"
     shutil.copytree(store, path)
     text = (path / "zarr.json").read_text()
-    (path / "zarr.json").write_text(text.replace('"Lifted"', '"Lifted\\u001b[2J"'))
+    (path / "zarr.json").write_text(text.replace('"Lifted"', '"Lifted\\u001b]0;"'))
     result = run("summary", path)
     assert "\x1b" not in result.output
 
