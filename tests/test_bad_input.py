@@ -205,6 +205,7 @@ STARTS = [
     Case("taken: chain", lambda: sample(sphere_of_dict, start={"chain": NORTH}), "^start.*'chain'"),
     Case("taken: draw", lambda: sample(sphere_of_dict, start={"draw": NORTH}), "^start.*'draw'"),
     Case("slash", lambda: sample(sphere_of_dict, start={"a/b": NORTH}), "^start.*'a/b'"),
+    Case("escape", lambda: sample(sphere_of_dict, start={"\x1b[2J": NORTH}), r"^start.*printed"),
     Case(
         "name of an axis",
         lambda: sample(sphere_of_dict, start={"a": NORTH, "a_dim": 0.1}),
@@ -316,6 +317,11 @@ CALLS = [
     Case("draws", lambda: sample_with(draws=10**17), r"^draws=10+\b.*memory"),
     Case("no points", lambda: limpet.find_start(SPHERE, NORTH, 0), r"^count=0: .*1 or more"),
     Case("guess", lambda: limpet.find_start(SPHERE, [math.nan]), r"^guess .*is nan"),
+    Case("jitter", lambda: limpet.find_start(SPHERE, NORTH, jitter=-1), r"^jitter=-1: .*0 or more"),
+    Case("nan jitter", lambda: sample_with(jitter=math.nan), r"^jitter=nan: expected a finite num"),
+    Case("far jitter", lambda: sample_with(jitter=math.inf), r"^jitter=inf: expected a finite num"),
+    Case("no jitter", lambda: sample_with(jitter=False), r"^jitter=False: expected a number, not"),
+    Case("word", lambda: sample_with(jitter="none"), r"^jitter='none': expected a number, not a s"),
     *(
         Case(
             f"{name}={value!r}",

@@ -5,6 +5,9 @@ import inspect
 import io
 import itertools
 import json
+import os
+import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,9 +52,10 @@ def checked(*arguments, code=0):
     return result
 
 
-def start_process(*arguments):
+def start_process(*arguments, stdin=None):
     command = [sys.executable, "-m", "limpet", *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=stdin, stdout=pipe, stderr=pipe, text=True)
 
 
 def drawn(store):
@@ -117,7 +121,7 @@ def test_every_command_has_an_example(command):
 def test_help_shows_the_defaults_of_sample():
     text = checked("sample", "--help").stdout
     parameters = inspect.signature(limpet.sample).parameters
-    for name in ("draws", "warmup", "seed", "thin"):
+    for name in ("draws", "warmup", "seed", "jitter", "thin"):
         (line,) = [line for line in text.splitlines() if line.strip().startswith(f"--{name}")]
         assert f"[default: {parameters[name].default}]" in line
 
@@ -168,6 +172,7 @@ def test_only_what_is_given_is_passed_on(problem, monkeypatch):
     result = checked("sample", problem, "-o", "a.zarr", code=1)
     assert result.stderr.endswith("Error: far from everything\n")
     numbers = {"draws": 5, "chains": 6, "warmup": 7, "seed": 8, "thin": 9, "workers": 10}
+    numbers |= {"jitter": 0.0}
     flags = [part for name, value in numbers.items() for part in (f"--{name}", value)]
     checked("sample", problem, "-o", "a.zarr", "--keep-surface", *flags, code=1)
     ((target, start), none), (_, options) = calls
@@ -245,22 +250,74 @@ def test_plot_refuses_what_it_cannot_write(store, folder):
     assert "Error: Could not write" in result.stderr
 
 
-def test_resume_runs_the_file_that_is_recorded(problem, folder):
+def test_resume_does_not_run_the_file_that_is_recorded(problem, folder):
     path = folder / "longer.zarr"
     checked("sample", problem, "-o", path, "--draws", 100, *SMALL)
-    result = checked("resume", path, "--draws", 200, "--json")
-    assert f"Running {problem}" in result.stderr
-    assert json.loads(result.stdout)["draws"] == 200
+    result = checked("resume", path, "--draws", 200, code=2)
+    assert "a file may print" not in result.output
+    assert f"limpet resume {path} {problem}" in " ".join(result.stderr.split())
+    assert json.loads(checked("resume", path, problem, "--json").stdout)["draws"] == 100
+
+
+@pytest.mark.parametrize(("answer", "code"), [(b"y\n", 0), (b"\n", 1)], ids=["yes", "no"])
+def test_resume_asks_at_a_terminal(problem, store, answer, code):
+    record(store, problem)
+    keyboard, terminal = pty.openpty()
+    process = start_process("resume", store, stdin=terminal)
+    os.write(keyboard, answer)
+    _, errors = process.communicate()
+    os.close(keyboard)
+    os.close(terminal)
+    assert process.returncode == code, errors
+    assert f"Run {problem}? [y/N]" in errors
+    assert ("a file may print" in errors) == (code == 0)
+
+
+def record(store, problem):
+    zarr.open_group(store, mode="r+").attrs["problem"] = str(problem)
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["given", "recorded"])
+@pytest.mark.parametrize("how", ["inside", "linked"])
+def test_resume_never_runs_a_file_inside_the_store(store, tmp_path, given, how):
+    inside = store / "c" / "evil.py"
+    inside.parent.mkdir(exist_ok=True)
+    inside.write_text(CIRCLE)
+    path = inside
+    if how == "linked":
+        path = tmp_path / "innocent.py"
+        path.symlink_to(inside)
+    record(store, path)
+    result = checked("resume", store, *([path] if given else []), code=2)
+    inside.unlink()
+    assert "which holds no code" in " ".join(result.stderr.split())
+    assert "a file may print" not in result.output
+
+
+@pytest.mark.parametrize("name", ["/tmp/\x1b]0;a.py", "a\0.py", "x" * 5_000, "\u202ea.py"])
+def test_names_that_no_file_should_have_are_not_shown_as_they_are(store, name):
+    record(store, name)
+    result = checked("resume", store, code=2)
+    assert "is not there" in " ".join(result.stderr.split())
+    assert result.stderr.replace("\n", "").isprintable()
+
+
+def test_what_a_store_says_of_itself_does_not_reach_the_terminal_raw(store, folder):
+    path = folder / "rude.zarr"
+    shutil.copytree(store, path)
+    text = (path / "zarr.json").read_text()
+    (path / "zarr.json").write_text(text.replace('"Lifted"', '"Lifted\\u001b]0;"'))
+    result = run("summary", path)
+    assert "\x1b" not in result.output
 
 
 def test_resume_with_another_file(problem, store, folder):
     moved = folder / "moved.py"
     moved.write_text(CIRCLE)
-    result = checked("resume", store, moved)
-    assert "Running" not in result.stderr
-    assert f"Running {moved}" in checked("resume", store).stderr
+    checked("resume", store, moved)
+    assert f"{moved}" in "".join(checked("resume", store, code=2).stderr.split())
     moved.unlink()
-    assert f"{moved} is not there" in checked("resume", store, code=2).stderr
+    assert "is not there" in " ".join(checked("resume", store, code=2).stderr.split())
     checked("resume", store, problem)
 
 
@@ -269,7 +326,9 @@ def test_resume_without_a_recorded_file(problem, folder):
     defined = {}
     exec(CIRCLE, defined)
     limpet.sample(defined["target"], [1.0, 0.0], draws=10, chains=4, warmup=100, store=path)
-    assert "No problem file is recorded" in checked("resume", path, code=2).stderr
+    result = checked("resume", path, code=2)
+    assert "No problem file is recorded" in result.stderr
+    assert f"limpet resume {path} PROBLEM.py" in " ".join(result.stderr.split())
     checked("resume", path, problem)
 
 
@@ -343,7 +402,7 @@ def test_signals_keep_the_draws(problem, tmp_path, at_draws, number):
     facts = json.loads(result.stdout)
     assert not facts["complete"]
     assert 0 < facts["draws"] < facts["draws_asked"]
-    assert f"Go on: limpet resume {path}" in result.stderr
+    assert f"Go on: limpet resume {path} {problem}" in result.stderr
     text = checked("summary", path).stdout
     assert f"of {facts['draws']:,} draws so far, of 30,000 asked for" in text
     assert signal.getsignal(signal.SIGTERM) == before
@@ -356,7 +415,7 @@ def test_a_second_signal_stops_at_once(problem, tmp_path, at_draws, number, monk
     monkeypatch.setattr("os._exit", sys.exit)
     result = checked("sample", problem, "-o", path, *LONG, code=128 + number)
     assert result.stdout == ""
-    assert f"Go on: limpet resume {path}" in result.stderr
+    assert f"Go on: limpet resume {path} {problem}" in result.stderr
     limpet.open(path)
 
 
@@ -372,9 +431,9 @@ def test_interrupted_processes_are_resumed(problem, tmp_path):
         output, errors = process.communicate()
         assert process.returncode == 128 + number, errors
         assert "so far, of 30,000 asked for" in output
-        assert f"Go on: limpet resume {path}" in errors
-        command, before = ["resume", path], drawn(path)
-    facts = json.loads(checked("resume", path, "--json").stdout)
+        assert f"Go on: limpet resume {path} {problem}" in errors
+        command, before = ["resume", path, problem], drawn(path)
+    facts = json.loads(checked("resume", path, problem, "--json").stdout)
     assert facts["complete"]
     assert facts["draws"] == 30_000
 

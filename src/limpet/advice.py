@@ -6,6 +6,7 @@ import xarray as xr
 from limpet.errors import LimpetWarning, MixingWarning, warn
 from limpet.kernels.base import Kernel, Move, Outcome, State
 from limpet.layout import Layout
+from limpet.start import is_absurd
 from limpet.watch import Mixing
 
 TELLING = 50  # proposals that tell something
@@ -37,13 +38,40 @@ def warn_of(tree: xr.DataTree, kernel: Kernel, layout: Layout, dimension: int, m
     """Warn of whatever a user should act on, after a run."""
     counts = tree["moves"].to_dataset()["counts"].values
     proposals, accepted = counts.sum(axis=(1, 2)), counts[:, :, Outcome.ACCEPTED].sum(axis=1)
-    still = np.flatnonzero((accepted == 0) & (proposals >= TELLING))
-    if len(still):  # nothing else is worth saying
-        message = f"Chains {listed(still)} never left their start. {causes(counts[still])}"
-        warn(message, LimpetWarning)
+    still = (accepted == 0) & (proposals >= TELLING)
+    lp = tree["sample_stats"].to_dataset()["lp"]
+    level = lp[:, -1].values if lp.sizes["draw"] else np.zeros(len(counts))
+    low = is_absurd(level, np.median(level), layout.size)
+    if still.any() or low.any():  # nothing else is worth saying
+        _warn_of_starts(counts, level, still, low)
     else:
         _warn_of_failing_moves(tree, kernel, dimension, counts)
         _warn_of_mixing(mixing, layout, tree["posterior"].sizes)
+
+
+def _warn_of_starts(counts, level, still, low):
+    """Warn of chains that never moved, and of those that are still where no others are."""
+    if low.any():
+        far = "never" if still[low].all() else "hardly"
+        warn(
+            f"Chains {listed(np.flatnonzero(low))} {far} left their start."
+            f" {_compared(level, low)} Until then leave these chains out of all means.",
+            LimpetWarning,
+        )
+    still = still & ~low
+    if still.any():
+        names = listed(np.flatnonzero(still))
+        warn(f"Chains {names} never left their start. {causes(counts[still])}", LimpetWarning)
+
+
+def _compared(level, low):
+    """How low the log density of some chains is, and what to do about it."""
+    others = level[~low] if not low.all() else level
+    return (
+        f"Their log density is {level[low].max():.4g} or less, that of the others about"
+        f" {np.median(others):.4g}: they are where the density is next to nothing. Start where it"
+        " is higher, such as at draws of the others, or closer to the start with a smaller jitter."
+    )
 
 
 def warn_of_singular_surface(begin: State, end: State):
@@ -125,17 +153,23 @@ def _warn_of_mixing(mixing, layout, sizes):
 
 def stuck_message(kernel: Kernel, voyages) -> str:
     """Which chains are stuck, where, and why."""
-    chains, counts, where = [], [], "on"
+    chains, counts, levels, stuck, where = [], [], [], [], "on"
     for voyage in voyages:
         waiting = np.flatnonzero(voyage.stuck)
         chains.extend(voyage.first_chain + waiting)
         counts.extend(voyage.collector.counts[0, waiting])
+        levels.extend(np.asarray(voyage.states.log_density)[: voyage.chains])
+        stuck.extend(voyage.stuck)
         if not voyage.collector.kept["posterior"].full[waiting].all():
             where = "off"
     message = (
         f"Chains {listed(chains)} made fewer draws than asked for, and no visit {where} the"
         f" surface in the last {voyages[0].patience:,.0f} steps. {causes(np.array(counts))}"
     )
+    level = np.array(levels)
+    low = np.array(stuck) & is_absurd(level, np.median(level), voyages[0].states.x.shape[1])
+    if low.any():
+        message += f" {_compared(level, low)}"
     tried = np.sum(counts, axis=(0, 2))
     for move, name in ((Move.OFF, "off_probability"), (Move.ON, "on_probability")):
         if move in kernel.moves and not tried[move]:

@@ -48,7 +48,7 @@ Then:
 \b
     limpet sample problem.py -o run.zarr
     limpet plot run.zarr -o run.png
-    limpet resume run.zarr --draws 5000
+    limpet resume run.zarr problem.py --draws 5000
 
 In Python, limpet.open("run.zarr") has the draws.
 """
@@ -99,7 +99,12 @@ def _interrupt(number, _):
 
 def _say(message):
     # to sys.stderr as it is now: while progress is shown, that prints above it
-    print(message, file=sys.stderr, flush=True)
+    print(_printable(str(message)), file=sys.stderr, flush=True)
+
+
+def _printable(text: str) -> str:
+    """Text that may be from somebody's store, without what a terminal would obey."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
 
 
 class _LikeSample(TyperCommand):
@@ -143,6 +148,7 @@ def sample(
     chains: Annotated[int | None, typer.Option(help="Default: one per start, or many.")] = None,
     warmup: Annotated[int | None, typer.Option(help="Steps per chain before draws.")] = None,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same draws.")] = None,
+    jitter: Annotated[float | None, typer.Option(help="How far apart to start.")] = None,
     thin: Annotated[int | None, typer.Option(help="Keep every thin-th visit.")] = None,
     keep_surface: Annotated[
         bool | None, typer.Option("--keep-surface", help="Also keep draws on the surface.")
@@ -160,7 +166,7 @@ def sample(
     import limpet
 
     defined = _read_problem(problem, "target", "start")
-    options = dict(draws=draws, chains=chains, warmup=warmup, seed=seed, thin=thin)
+    options = dict(draws=draws, chains=chains, warmup=warmup, seed=seed, jitter=jitter, thin=thin)
     options |= dict(keep_surface=keep_surface, workers=workers, kernel=defined.get("kernel"))
     given = {name: value for name, value in options.items() if value is not None}
     draw = functools.partial(limpet.sample, defined["target"], defined["start"], store=store)
@@ -171,7 +177,9 @@ def sample(
 @_plainly()
 def resume(
     store: Store,
-    problem: Annotated[Path | None, Problem(help="Default: that of the last time.")] = None,
+    problem: Annotated[
+        Path | None, Problem(help="The run's file. If not given, a terminal asks.")
+    ] = None,
     draws: Annotated[int | None, typer.Option(help="Draws per chain, if more.")] = None,
     workers: Workers = None,
     quiet: Quiet = False,
@@ -179,13 +187,19 @@ def resume(
 ):
     """Go on with a run, or make it longer.
 
-    Example: limpet resume run.zarr --draws 5000
+    Example: limpet resume run.zarr problem.py --draws 5000
 
     The draws are those of a run that was never interrupted, bit for bit.
     """
     import limpet
 
-    problem = problem or _recorded_problem(store)
+    given, problem = problem is not None, problem or _recorded_problem(store)
+    if problem.resolve().is_relative_to(store.resolve()):
+        raise typer.BadParameter(
+            f"{problem} is inside {store}, which holds no code: expected a file of your own."
+        )
+    if not given:
+        _confirm(problem, store)
     target = _read_problem(problem, "target")["target"]
     draw = functools.partial(limpet.resume, store, target, draws=draws, workers=workers)
     _run(draw, problem, store, quiet, as_json)
@@ -374,12 +388,30 @@ def _recorded_problem(store: Path) -> Path:
     from limpet.store import read_about
 
     read_about(store)  # refuses what is not a store
-    recorded = zarr.open_group(store, mode="r").attrs.get("problem")
-    if recorded is None or not Path(str(recorded)).is_file():
-        why = "No problem file is recorded" if recorded is None else f"{recorded} is not there"
-        raise typer.BadParameter(f"{why}: give it, limpet resume {store} PROBLEM.py")
-    _say(f"Running {recorded}")
-    return Path(str(recorded))
+    recorded = str(zarr.open_group(store, mode="r").attrs.get("problem", ""))
+    path, there = Path(recorded), False
+    with contextlib.suppress(OSError):  # a name that no file can have
+        there = recorded.isprintable() and path.is_file()
+    if not there:
+        why = f"{_printable(recorded)} is not there" if recorded else "No problem file is recorded"
+        command = shlex.join(["limpet", "resume", str(store)])
+        raise typer.BadParameter(f"{why}: give it, {command} PROBLEM.py")
+    return path
+
+
+def _confirm(problem: Path, store: Path):
+    """Run a file that a store names only if the user says so: the store may be a stranger's."""
+    if not sys.stdin.isatty():
+        raise typer.BadParameter(
+            f"{store} names a file to run, but may not be yours: give the file. If it is the one"
+            f" that the store names: {_resume_command(store, problem)}"
+        )
+    if not typer.confirm(f"Run {problem}?", err=True):
+        raise typer.Exit(1)
+
+
+def _resume_command(store: Path, problem: Path) -> str:
+    return shlex.join(["limpet", "resume", str(store), str(problem)])
 
 
 def _run(draw, problem: Path, store: Path, quiet: bool, as_json: bool):
@@ -391,7 +423,7 @@ def _run(draw, problem: Path, store: Path, quiet: bool, as_json: bool):
     from limpet.progress import shown
 
     recorded, stopped_by = False, None
-    again = f"limpet resume {shlex.quote(str(store))}"
+    again = _resume_command(store, problem)
 
     def record_and_show(now):
         nonlocal recorded
@@ -455,7 +487,7 @@ def _print_result(draws, store: Path, as_json: bool):
         _print_json(facts)
         return
     so_far = "" if count == asked else f" so far, of {asked:,} asked for"
-    kernel = draws.attrs["kernel"]
+    kernel = _printable(draws.attrs["kernel"])
     typer.echo(f"{kernel}: {chains:,} chains of {count:,} draws{so_far}, in {seconds:.1f} s\n")
     if table:
         _page().print(table)

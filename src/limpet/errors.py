@@ -85,6 +85,14 @@ def positive(name, value):
     return number
 
 
+def zero_or_more(name, value):
+    """A finite number that is not negative, as a float."""
+    number = _number(name, value)
+    if not (math.isfinite(number) and number >= 0):
+        raise InputError(f"{name}={value!r}: expected a finite number, 0 or more.")
+    return number
+
+
 def probability(name, value):
     """A number above zero and at most one, as a float."""
     number = _number(name, value)

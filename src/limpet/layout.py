@@ -33,7 +33,9 @@ class Layout(NamedTuple):
     @classmethod
     def from_json(cls, structure):
         """The layout that `to_json` wrote."""
-        return cls.of(_read_structure(structure))
+        layout = cls.of(_read_structure(structure))
+        _check_names("layout", layout)
+        return layout
 
     def to_json(self):
         """The layout as JSON; dicts, lists and tuples are all that it can write."""
@@ -191,10 +193,12 @@ def _check_names(name, layout):
     """Refuse names that the result could not have."""
     taken = ["chain", "draw", *(axis for axes in layout.axes for axis in axes)]
     for variable in layout.names:
-        if "/" in variable or variable in taken or layout.names.count(variable) > 1:
+        usable = variable.isprintable() and "/" not in variable
+        if not usable or variable in taken or layout.names.count(variable) > 1:
             raise InputError(
                 f"{name} has a variable called {variable!r}: expected names that differ from each"
-                " other, from 'chain', 'draw' and the variables' own axes, without a '/'."
+                " other, from 'chain', 'draw' and the variables' own axes, without a '/' or"
+                " characters that cannot be printed."
             )
 
 

@@ -17,6 +17,7 @@ import xarray as xr
 
 from limpet import advice, errors, results, tile
 from limpet import store as stores
+from limpet.cache import keep_programs
 from limpet.collect import Memory
 from limpet.errors import (
     InputError,
@@ -29,7 +30,7 @@ from limpet.errors import (
 from limpet.kernels import SAS, Kernel, Lifted, Move, SurfaceSampler
 from limpet.layout import read_points
 from limpet.progress import Progress, Show, shown
-from limpet.start import check_resolution, find_vectors
+from limpet.start import JITTER, check_resolution, find_vectors
 from limpet.store import Store
 from limpet.target import Target, check_target
 from limpet.voyage import LOOK, Plan, Voyage
@@ -50,6 +51,7 @@ def sample(
     warmup: int = 1_000,
     kernel: Kernel | None = None,
     seed: int = 0,
+    jitter: float = JITTER,
     thin: int = 1,
     keep_surface: bool = False,
     store: str | os.PathLike | None = None,
@@ -81,6 +83,10 @@ def sample(
         for others do not go on and off the surface.
     seed : int
         The same seed gives the same draws, bit for bit, on the same machine.
+    jitter : float
+        How far chains start from each other: by how much the start is perturbed for each, in units
+        of its own size. With 0 all begin at the start as it is, or where a solver reaches the
+        surface from it. As many starts as chains are never perturbed.
     thin : int
         Keep every `thin`-th visit.
     keep_surface : bool
@@ -124,14 +130,14 @@ def sample(
         keep_surface=bool(keep_surface),
         seed=errors.whole("seed", seed, 0),
     )
-    workers = _workers(workers)
+    workers, jitter = _workers(workers), errors.zero_or_more("jitter", jitter)
     path = None if store is None else _new_path(store)
     structure = None if path is None else layout.to_json()
     with shown(progress) as show:
         width = tile.width_for(plan.chains)
         flat = target.on_vectors(layout).checked(jnp.asarray(guesses[0]))
         spare = -plan.chains % width
-        starts = find_vectors(flat, guesses, plan.chains, plan.seed, "start", spare)
+        starts = find_vectors(flat, guesses, plan.chains, plan.seed, "start", spare, jitter)
         if not isinstance(kernel, SurfaceSampler):
             check_resolution(flat, starts)
         about = _about(kernel, flat, layout, plan, width)
@@ -186,6 +192,7 @@ def resume(
     """
     check_target(target)
     workers = _workers(workers)
+    keep_programs()
     with shown(progress) as show, Store(stores.as_path(store)) as room:
         about, starts = room.about, room.starts
         asked = about["draws"] if draws is None else errors.whole("draws", draws, 1)

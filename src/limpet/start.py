@@ -1,4 +1,9 @@
-"""From a guess to the surface: Levenberg-Marquardt, with perturbed restarts."""
+"""From a guess to the surface: Levenberg-Marquardt, with perturbed restarts.
+
+Points found far from the guess may be where the density is absurdly low, and are looked for again
+nearer to it. Runs of few chains search as widely as runs of many, lest a piece of the surface be
+overlooked.
+"""
 
 import functools
 from typing import NamedTuple
@@ -9,17 +14,28 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from limpet import errors
+from limpet.cache import keep_programs
 from limpet.errors import InputError, StartError
 from limpet.layout import read_points
 from limpet.linalg import UNROLLED, Normals, Values, Vector, solve
+from limpet.pieces import pieces, spread_over
 from limpet.target import RUN_ONCE, Target, check_target
 
+JITTER = 1.0  # by how much guesses are perturbed, in units of their own size
 ATTEMPTS = 6  # restarts of a chain's search, each perturbed half as much as the last
 ITERATIONS = 200
 BATCH = 64  # searches made side by side; fixed, so that a search's bits depend on nothing else
 TOLERANCE = 1e-12  # |q_i| <= TOLERANCE |grad q_i| |x| is on the surface
 NEARBY = 1e-4  # how far "right beside" is, in units of the distance from the origin
 SINGULAR = 1e-5  # smallest singular value of the gradients, in units of those nearby
+# A log density this far below the best start's is absurd, per number of a point: what is 8 standard
+# deviations out in every direction of a Gaussian. A ring of 12 beads that repel each other does not
+# recover from some hundreds per number.
+ABSURD = 32.0
+HALVINGS = 12  # of the perturbation, in search of a density that is not absurd
+SEARCHES = 128  # at least, from one guess, whatever the number of chains; as many as a tile has
+WIDER = (1.0, 2.0, 4.0)  # perturbations of those in excess
+MOST_DIMENSIONS = 16  # of a surface on which so many points can tell its pieces apart
 RESOLUTION = 1e3  # eps must be this many times the rounding error of q
 
 
@@ -28,6 +44,7 @@ class Search(NamedTuple):
 
     x: Vector
     values: Values  # q / eps there
+    log_density: Float[Array, ""]
     reached: Bool[Array, ""]
     rank: Float[Array, ""]  # smallest singular value of the gradients, in units of those nearby
     usable: Bool[Array, ""]
@@ -42,7 +59,7 @@ class Local(NamedTuple):
     log_density: Float[Array, ""]
 
 
-def find_start(target: Target, guess, count: int = 1, seed: int = 0):
+def find_start(target: Target, guess, count: int = 1, seed: int = 0, *, jitter: float = JITTER):
     """Points on the surface, spread around a guess.
 
     Parameters
@@ -51,11 +68,15 @@ def find_start(target: Target, guess, count: int = 1, seed: int = 0):
         Whose surface, within whose walls.
     guess : vector, batch of vectors, pytree or list of pytrees
         Where to search from. The first points come from the guesses as given, further ones from
-        the guesses perturbed by about their own size.
+        the guesses perturbed by about their own size, or less where the density would be absurdly
+        low. If further searches find other pieces of the surface, some points are from there.
     count : int
         How many points.
     seed : int
         For the perturbations.
+    jitter : float
+        Size of the perturbations, in units of the guesses' own size. With 0 every point comes from
+        a guess as it is.
 
     Returns
     -------
@@ -74,43 +95,112 @@ def find_start(target: Target, guess, count: int = 1, seed: int = 0):
     >>> circle = limpet.Target(lambda x: jnp.array([x @ x - 1]), eps=0.01)
     >>> limpet.find_start(circle, [3.0, 4.0])
     array([[0.6, 0.8]])
+    >>> limpet.find_start(circle, [3.0, 4.0], count=2, jitter=0)
+    array([[0.6, 0.8],
+           [0.6, 0.8]])
     """
     check_target(target)
+    jitter = errors.zero_or_more("jitter", jitter)
     count, seed = errors.whole("count", count, 1), errors.whole("seed", seed, 0)
     layout, guesses = read_points("guess", guess)
     flat = target.on_vectors(layout).checked(jnp.asarray(guesses[0]))
-    starts = find_vectors(flat, guesses, count, seed, "guess")
+    starts = find_vectors(flat, guesses, count, seed, "guess", jitter=jitter)
     return starts if layout.is_vector else [layout.point(x) for x in starts]
 
 
-def find_vectors(target: Target, guesses, count: int, seed: int, name: str, spare: int = 0):
+def find_vectors(target: Target, guesses, count: int, seed: int, name: str, spare=0, jitter=JITTER):
     """`count` vectors on the surface and `spare` more, which may be copies of others.
 
     `name` is what a user calls the guesses.
     """
-    needed, count = count, count + spare
+    keep_programs()
     _check_guesses(target, guesses, name)
-    origin = guesses[np.arange(count) % len(guesses)]
-    found, usable = np.empty_like(origin), np.zeros(count, bool)
-    closest = None
-    for attempt in range(ATTEMPTS + 1):
-        todo = np.flatnonzero(~usable)
-        size = 0.0 if attempt == ATTEMPTS else 0.5**attempt
-        sizes = np.where((attempt == 0) & (todo < len(guesses)), 0.0, size)
-        key = jax.random.fold_in(jax.random.key(seed), attempt)
-        search = _in_batches(_search, target, key, origin[todo], sizes, todo)
-        found[todo], usable[todo] = search.x, search.usable
-        if usable.all():
+    searches = _Searches(target, guesses, seed, jitter)
+    found = searches.reach(count, spare)
+    if jitter == 0 or len(guesses) >= len(found.x):  # all are as the user wants them
+        return found.x
+    found = searches.rise(found)
+    if len(guesses) == 1 < count < SEARCHES:
+        found = searches.spread(found)
+    return found.x
+
+
+class Points(NamedTuple):
+    """Points on the surface."""
+
+    x: np.ndarray
+    log_density: np.ndarray
+
+
+class _Searches:
+    """Searches from guesses, perturbed by a seed; each kind has random numbers of its own."""
+
+    def __init__(self, target: Target, guesses, seed: int, jitter: float):
+        self.target, self.guesses, self.jitter = target, guesses, jitter
+        self.key = jax.random.key(seed)
+
+    def _search(self, kind: int, chains, sizes) -> Search:
+        """Searches for these chains, of guesses perturbed by so much."""
+        key = jax.random.fold_in(self.key, kind)
+        origin = self.guesses[chains % len(self.guesses)]
+        sizes = np.broadcast_to(self.jitter * sizes, chains.shape)
+        return _in_batches(_search, self.target, key, origin, sizes, chains)
+
+    def reach(self, needed: int, spare: int) -> Points:
+        """The surface from every guess, again and again with smaller perturbations."""
+        count = needed + spare
+        found, level = np.empty((count, self.guesses.shape[1])), np.empty(count)
+        usable, closest = np.zeros(count, bool), None
+        for attempt in range(ATTEMPTS + 1 if self.jitter else 1):
+            todo = np.flatnonzero(~usable)
+            size = 0.0 if attempt == ATTEMPTS else 0.5**attempt
+            as_given = (attempt == 0) & (todo < len(self.guesses))
+            search = self._search(attempt, todo, np.where(as_given, 0.0, size))
+            found[todo], level[todo], usable[todo] = search.x, search.log_density, search.usable
+            if usable.all():
+                return Points(found, level)
+            distance = np.where(search.usable, np.inf, np.linalg.norm(search.values, axis=1))
+            distance = np.where(np.isfinite(distance), distance, np.inf)
+            k = int(np.argmin(distance))
+            if closest is None or distance[k] < np.linalg.norm(closest.values):
+                closest = Search(*(part[k] for part in search))
+        failed = int((~usable[:needed]).sum())
+        if failed:
+            raise StartError(_explained(self.target, closest, failed, needed))
+        rows = np.where(usable, np.arange(count), np.arange(count) % needed)
+        return Points(found[rows], level[rows])
+
+    def rise(self, found: Points) -> Points:
+        """The same points, those of absurd density replaced by some from nearer to the guess."""
+        x, level = found
+        given = len(self.guesses) if len(self.guesses) > 1 else 0  # several are as the user wants
+        for halving in range(1, HALVINGS + 1):
+            todo = given + np.flatnonzero(is_absurd(level[given:], level.max(), x.shape[1]))
+            if not len(todo):
+                break
+            search = self._search(ATTEMPTS + halving, todo, 0.5**halving)
+            better = search.usable & (search.log_density > level[todo])
+            x[todo[better]], level[todo[better]] = search.x[better], search.log_density[better]
+        return Points(x, level)
+
+    def spread(self, found: Points) -> Points:
+        """As many points, taken from all pieces of the surface that further searches find."""
+        count, n = found.x.shape
+        dimension = n - jax.eval_shape(self.target.values, found.x[0]).size
+        if dimension > MOST_DIMENSIONS:
             return found
-        distance = np.where(search.usable, np.inf, np.linalg.norm(search.values, axis=1))
-        distance = np.where(np.isfinite(distance), distance, np.inf)
-        k = int(np.argmin(distance))
-        if closest is None or distance[k] < np.linalg.norm(closest.values):
-            closest = Search(*(part[k] for part in search))
-    failed = int((~usable[:needed]).sum())
-    if failed:
-        raise StartError(_explained(target, closest, failed, needed))
-    return np.where(usable[:, None], found, found[np.arange(count) % needed])
+        chains = np.arange(count, SEARCHES)
+        search = self._search(ATTEMPTS + HALVINGS + 1, chains, np.resize(WIDER, len(chains)))
+        kept = search.usable & ~is_absurd(search.log_density, found.log_density.max(), n)
+        x = np.concatenate([found.x, search.x[kept]])
+        level = np.concatenate([found.log_density, search.log_density[kept]])
+        rows = spread_over(pieces(x, dimension), count)
+        return Points(x[rows], level[rows])
+
+
+def is_absurd(level, usual, n):
+    """Which log densities are so far below that no chain with n numbers should be there."""
+    return level < usual - ABSURD * n
 
 
 def _local(target, _key, x):
@@ -197,8 +287,9 @@ def _search(target: Target, key, guess: Vector, size: Float[Array, ""], chain) -
     scaled = normals / jnp.where(jnp.isfinite(scale) & (scale > 0), scale, 1.0)
     rank = jnp.linalg.svd(jnp.where(jnp.isfinite(scaled), scaled, 0.0), compute_uv=False)[-1]
     on = reached(x, values, normals)
-    allowed = target.contains(x) & jnp.isfinite(target.log_density_at(x))
-    return Search(x, values, on, rank, on & (rank > SINGULAR) & allowed)
+    log_density = target.log_density_at(x)
+    allowed = target.contains(x) & jnp.isfinite(log_density)
+    return Search(x, values, log_density, on, rank, on & (rank > SINGULAR) & allowed)
 
 
 def check_resolution(target, points):

@@ -19,7 +19,9 @@ from limpet.linalg import Normals, Values, Vector, factor
 from limpet.noise import Noise
 from limpet.target import Target
 
-NO_FACTOR = np.zeros((0, 0))  # it depends on the step size, so it is not kept from step to step
+# it depends on the step size, so it is not kept from step to step; NumPy's, for an array of JAX's
+# would start its backend on import
+NO_FACTOR = np.zeros((0, 0))
 FEWEST_TO_TURN = 3  # slides in which eta turns by a quarter: longer ones are rejected
 
 
