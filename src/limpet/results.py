@@ -11,13 +11,14 @@ import rich.table
 import rich.text
 import xarray as xr
 
-from limpet.diagnostics import windowed_time
 from limpet.errors import InputError
 from limpet.kernels.base import Move, Outcome
-from limpet.layout import Layout, labels
+from limpet.layout import Layout
+from limpet.variables import measured
 
 MOVES = [move.name.lower() for move in Move]
 OUTCOMES = [outcome.name.lower() for outcome in Outcome]
+COLUMNS = ("mean", "sd", "mcse", "tau", "ess", "r_hat")
 FORMATS = {"sd": "#.4g", "tau": "#.3g", "ess": ",.0f", "r_hat": ".3f"}
 
 
@@ -206,26 +207,6 @@ def check_draws(draws) -> xr.Dataset:
 
 
 def _variables(posterior):
-    from arviz_stats.base.array import array_stats  # slow to import, and wanted here only
-
-    names, columns = [], []
-    for name, array in posterior.data_vars.items():
-        names += labels(str(name), array.shape[2:])
-        columns.append(array.values.reshape(*array.shape[:2], -1))
-    values = np.concatenate(columns, axis=-1)
-    tau = [windowed_time(values[:, :, i])[0] for i in range(values.shape[-1])]
-    deviation = values.std(axis=(0, 1))
-    with np.errstate(all="ignore"):  # a variable that never changes has neither
-        ess = array_stats.ess(values, chain_axis=0, draw_axis=1)
-        r_hat = array_stats.rhat(values, chain_axis=0, draw_axis=1)
-    return xr.Dataset(
-        {
-            "mean": ("variable", values.mean(axis=(0, 1))),
-            "sd": ("variable", deviation),
-            "mcse": ("variable", deviation * np.sqrt(np.array(tau) / values[:, :, 0].size)),
-            "tau": ("variable", tau),
-            "ess": ("variable", ess),
-            "r_hat": ("variable", r_hat),
-        },
-        coords={"variable": names},
-    )
+    names, measures = measured(posterior)
+    columns = {name: ("variable", getattr(measures, name)) for name in COLUMNS}
+    return xr.Dataset(columns, coords={"variable": names})
