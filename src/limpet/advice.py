@@ -3,10 +3,10 @@
 import numpy as np
 import xarray as xr
 
-from limpet.diagnostics import Worst, worst
 from limpet.errors import LimpetWarning, MixingWarning, warn
 from limpet.kernels.base import Kernel, Move, Outcome, State
 from limpet.layout import Layout
+from limpet.mixing import APART, Worst, worst
 from limpet.variables import measured
 from limpet.watch import FEWEST
 
@@ -17,7 +17,6 @@ SINGULAR = 0.03  # share of the usual singular value below which gradients are d
 GENTLE = 0.25  # share of failing projections that a step size is advised for
 NAMED = 8  # most chains named in one message
 R_HAT = 1.01  # of chains that agree: the limit of Vehtari et al. (2021)
-APART = 1.1  # R-hat above which chains disagree, and an ESS says nothing: Gelman and Rubin's limit
 ESS = 400  # enough for R-hat and the ESS itself to be trusted: Vehtari et al. (2021)
 LOOKED_AT = 2**23  # values of a run that are looked at again at its end, which takes half a second
 
@@ -127,30 +126,30 @@ def _warn_of_mixing(posterior, layout, watched):
     if watched.r_hat > APART:
         warn(
             f"R-hat of {layout.labels[watched.r_hat_of]} is {watched.r_hat:.3f}, above {R_HAT}: the"
-            " chains disagree, and none can have been everywhere. Means, mcse and ess tell little"
-            " then, and not how many draws would do. Warm up and draw for several times longer; if"
-            " R-hat stays, the surface may have parts that no chain travels between.",
+            " chains disagree. They have been to different places, so that mean, mcse and ess say"
+            " little of the truth, and nothing of how many draws would do. Warm up and draw several"
+            " times longer; if R-hat stays, the surface may have parts that no chain travels"
+            " between.",
             MixingWarning,
         )
         return
-    needed, found = draws, []
     if watched.r_hat > R_HAT:
         # of chains that do mix, R-hat^2 - 1 falls as one over the draws
-        needed = max(needed, draws * (watched.r_hat**2 - 1) / (R_HAT**2 - 1))
-        name = layout.labels[watched.r_hat_of]
-        found.append(
-            f"R-hat of {name} is {watched.r_hat:.3f}, above {R_HAT}: the chains do not agree yet."
+        needed = draws * (watched.r_hat**2 - 1) / (R_HAT**2 - 1)
+        warn(
+            f"R-hat of {layout.labels[watched.r_hat_of]} is {watched.r_hat:.3f}, above {R_HAT}: the"
+            f" chains do not agree yet. Draw about {needed:,.0f} per chain, or warm up for longer;"
+            " if it stays, the surface may have parts that no chain travels between.",
+            MixingWarning,
         )
     if watched.ess < ESS:
-        needed = max(needed, draws * ESS / watched.ess)
-        found.append(
+        needed = draws * ESS / watched.ess
+        warn(
             f"The effective sample size of {layout.labels[watched.ess_of]} is {watched.ess:.0f}, of"
-            f" {chains * draws:,} draws, below {ESS}."
+            f" {chains * draws:,} draws: for {ESS}, draw about {needed:,.0f} per chain, or use more"
+            " chains.",
+            MixingWarning,
         )
-    if found:
-        more = "or use more chains" if watched.ess < ESS else "or warm up for longer"
-        found.append(f"Draw about {needed:,.0f} per chain, {more}.")
-        warn(" ".join(found), MixingWarning)
 
 
 def stuck_message(kernel: Kernel, voyages) -> str:

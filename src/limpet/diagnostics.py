@@ -1,33 +1,21 @@
-"""How well chains mix: autocorrelation time, effective sample size, R-hat.
+"""What is told of variables: mean, Monte Carlo error, tau, ESS and R-hat, read in pieces.
 
-One definition for `limpet.summary`, the warnings after a run and the progress during it.
-
-Chains are cut into halves, and of the halves nothing is kept but sums: of each half's values, of
-their squares, and of batches of successive draws. Long chains are read a piece at a time.
-
-The autocorrelation time is ArviZ's, for the mean: Geyer's initial monotone sequence, of all half
-chains together, with the variance between them. Two things are otherwise. Covariances are not
-biased towards zero, which ArviZ's are by about tau / draws. And chains that alternate are whitened
-first (Andrews and Monahan 1992), so that what Geyer's pairs leave out does not matter: ArviZ limits
-tau from below instead, by 1 / log10(draws).
-
-R-hat is split R-hat, the larger of two: that of the variable, and that of its squared distance from
-the mean. The second sees chains that are spread differently about one mean.
+`limpet.mixing` says how tau and R-hat are defined.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from limpet.errors import InputError, LimpetWarning, real_array, warn
+from limpet.mixing import HalfChains, diagnose
 
 ENOUGH = 50  # draws, in units of tau, below which tau itself is uncertain by half: Sokal's advice
 POINTS = 2_048  # batches of a half chain at most: two halves of 128 chains take 4 MB a variable
 CHAINS = 128  # read together, since stores are cut into tiles of 128 chains
 READ = 2**20  # values read at once: 8 MB, and as much again for each copy and power of them
 HELD = 2**22  # batch sums held at once, of all variables that are read together: 32 MB
-ROUNDING = 1e-13  # share of a sum of squares below which a difference of two sums is rounding
 
 Read = Callable[[slice, slice], np.ndarray]  # chains, draws -> values (chain, draw, variable)
 
@@ -75,50 +63,6 @@ def autocorrelation_time(f) -> float:
             LimpetWarning,
         )
     return tau
-
-
-class HalfChains(NamedTuple):
-    """Sums over half chains of values less a centre, a variable a row."""
-
-    batches: np.ndarray  # (variable, half chain, batch): of values
-    squares: np.ndarray  # (variable, half chain): of their squares
-    cubes: np.ndarray  # (variable,): over all half chains
-    quartics: np.ndarray  # (variable,)
-    length: int  # draws of a batch
-
-    @property
-    def draws(self) -> int:
-        """Draws of a half chain."""
-        return self.batches.shape[2] * self.length
-
-
-class Mixing(NamedTuple):
-    """How well chains mix, by variable; all NaN for one that never changes."""
-
-    tau: np.ndarray
-    window: np.ndarray  # the last lag summed, in draws; NaN where correlations did not end
-    r_hat: np.ndarray
-
-
-class Worst(NamedTuple):
-    """The largest R-hat and the least effective sample size of some variables; NaN if not known."""
-
-    r_hat: float
-    ess: float
-    r_hat_of: int  # which variable has it
-    ess_of: int
-
-
-def worst(r_hat: np.ndarray, ess: np.ndarray, variables: np.ndarray) -> Worst:
-    """The worst of these variables, but for those that never change."""
-    worst_r_hat = int(np.argmax(np.nan_to_num(r_hat, nan=-np.inf, posinf=np.inf)))
-    least = int(np.argmin(np.nan_to_num(ess, nan=np.inf)))
-    return Worst(
-        float(r_hat[worst_r_hat]),
-        float(ess[least]),
-        int(variables[worst_r_hat]),
-        int(variables[least]),
-    )
 
 
 class Measures(NamedTuple):
@@ -260,90 +204,6 @@ def _centre_and_scale(first):
     scale = np.abs(first - centre[:, None, None]).max(axis=(1, 2))
     scale = np.where(scale > 0, scale, np.abs(centre))
     return centre, np.where((scale > 0) & np.isfinite(scale), scale, 1.0)
-
-
-def diagnose(parts: Iterable[HalfChains]) -> Mixing:
-    """How well all half chains of these parts mix; they are less one centre, and of one length."""
-    power, moments, count = 0.0, 0.0, 0
-    for part in parts:
-        means = part.batches.sum(axis=2) / part.draws
-        squares = part.squares / part.draws
-        power = power + _power(part.batches, part.length)
-        products = [means, squares, means**2, squares**2, means * squares]
-        further = [part.cubes / part.draws, part.quartics / part.draws]
-        moments = moments + np.stack([*(p.sum(axis=1) for p in products), *further])
-        count += part.batches.shape[1]
-        draws, batches, length = part.draws, part.batches.shape[2], part.length
-    m, q, mm, qq, mq, cubes, quartics = moments / count
-    ddof = count / (count - 1)
-    between = np.maximum(mm - m**2, 0.0) * ddof
-    within = _difference(q, mm)
-    # the same of y, the squared distance from the mean m: its means over half chains are
-    # q - 2 m mean + m^2, and the mean of its square is
-    fourth = quartics - 4 * m * cubes + 6 * m**2 * q - 3 * m**4
-    spread = np.maximum(qq - q**2 + 4 * m**2 * (mm - m**2) - 4 * m * (mq - m * q), 0.0)
-    within_y = _difference(fourth, spread + (q - m**2) ** 2)
-    within_y = np.where(within_y > 0, within_y, np.nan)  # two values about one mean: no spread
-    ratio = np.fmax(between / within, spread * ddof / within_y)
-    r_hat = np.sqrt((draws - 1) / draws * (1 + ratio)) if draws > 1 else np.full(len(m), np.nan)
-
-    covariances = _covariances(power, count, batches) + between[:, None]
-    found = [_long_run_variance(row) for row in covariances]
-    variance, window = np.array(found).T
-    alone = (within == 0) | np.isnan(variance)  # a chain that tells nothing more than one draw
-    total = count * draws
-    tau = np.where(alone, 2.0 * draws, length * variance / (within + between))
-    tau = np.maximum(tau, 1 / total)  # a chain that alternates exactly errs by one draw in all
-    still = (within == 0) & (between == 0)
-    return Mixing(
-        np.where(still, np.nan, tau),
-        np.where(alone, np.nan, length * window),
-        np.where(still, np.nan, r_hat),
-    )
-
-
-def _difference(a, b):
-    """a - b of sums that are nearly equal, where it is more than rounding."""
-    return np.where(a - b > ROUNDING * a, a - b, 0.0)
-
-
-def _power(sums, length):
-    """The power spectra of batch means, less those of their half chain, summed over half chains."""
-    power = []
-    for rows in sums:  # one variable at a time, or transforms would take several times the sums
-        rows = (rows - rows.mean(axis=1, keepdims=True)) / length
-        spectrum = np.fft.rfft(rows, n=_padded(rows.shape[1]), axis=1)
-        power.append(np.sum(spectrum.real**2 + spectrum.imag**2, axis=0))
-    return np.stack(power)
-
-
-def _covariances(power, count, batches):
-    """The mean covariance at each lag below `batches`, from the sum of `count` power spectra."""
-    sums = np.fft.irfft(power, n=_padded(batches), axis=1)[:, :batches]
-    return sums / (count * np.arange(batches, 0, -1))
-
-
-def _padded(batches):
-    """A length at which no lag wraps around, and that is transformed fast."""
-    return 1 << (2 * batches - 1).bit_length()
-
-
-def _long_run_variance(covariance):
-    """The sum of covariances over all lags, and the last lag summed; NaN where it is not known.
-
-    Of an alternating chain x it is computed from y_t = x_t - a x_(t-1), where a is the correlation
-    of neighbours: y hardly alternates, and its sum is (1 - a)^2 times that of x.
-    """
-    a = min(covariance[1] / covariance[0], 0.0) if len(covariance) > 1 else 0.0
-    before = np.concatenate([covariance[1:2], covariance[:-2]])
-    whitened = (1 + a**2) * covariance[:-1] - a * (before + covariance[1:])
-    pairs = whitened[: len(whitened) // 2 * 2].reshape(-1, 2).sum(axis=1)
-    ends = np.flatnonzero(pairs < 0)
-    if not len(ends) and len(pairs) < 2:
-        return np.nan, np.nan
-    end = int(ends[0]) if len(ends) else len(pairs) - 1
-    total = 2 * np.minimum.accumulate(pairs[:end]).sum() - whitened[0] + max(whitened[2 * end], 0.0)
-    return total / (1 - a) ** 2, max(2 * end - 1, 0) if len(ends) else np.nan
 
 
 def autocorrelation(f: np.ndarray) -> np.ndarray:

@@ -95,7 +95,11 @@ class Summary:
     moves : xarray.Dataset
         By move: proposals, mean acceptance probability, and the share of each outcome.
     variables : xarray.Dataset
-        By scalar variable: mean, standard deviation, Monte Carlo error, tau, ESS and R-hat.
+        By scalar variable: `mean`; standard deviation `sd`; `mcse`, the Monte Carlo error of the
+        mean, which is sd sqrt(tau / draws); `tau`, as from `limpet.autocorrelation_time`; `ess`,
+        which is draws / tau, of all chains together; `r_hat`, split R-hat, the larger of that of
+        the variable and that of its squared distance from the mean. The last four are NaN for a
+        variable that never changed.
     steps_per_draw : float
         Kernel steps that one draw took.
     """
@@ -127,7 +131,10 @@ class Summary:
         for name in self.variables["variable"].values:
             row = self.variables.sel(variable=name)
             formats = FORMATS | dict.fromkeys(("mean", "mcse"), digits(float(row["mcse"])))
-            cells = [format(float(row[column]), formats[column]) for column in columns]
+            numbers = {column: float(row[column]) for column in columns}
+            cells = ["-" if np.isnan(x) else format(x, formats[c]) for c, x in numbers.items()]
+            if numbers["sd"] == 0:
+                cells[-1] = "never changed"
             variables.add_row(str(name), *cells)
         about_moves = ": mean acceptance probability, and the share of each failure"
         about_variables = f": {self.steps_per_draw:#.3g} steps per draw"
@@ -156,6 +163,8 @@ def _table(name, *numbers):
 
 def summary(draws: xr.DataTree) -> Summary:
     """How a run went: acceptance and causes of failure by move; tau, ESS, R-hat by variable.
+
+    Draws are read in pieces: memory does not grow with them.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """How well a run's chains mix while it goes on, in memory that does not grow.
 
-Kept are sums over batches of successive draws. They are what `limpet.diagnostics` computes from at
+Kept are sums over batches of successive draws. They are what `limpet.mixing` computes from at
 the end of a run as well, with more and shorter batches: what is told on the way is that estimate,
 rougher where chains are few.
 """
@@ -9,11 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from limpet.diagnostics import HalfChains, Worst, diagnose, worst
+from limpet.mixing import APART, HalfChains, Worst, diagnose, worst
 
-BATCHES = 64  # of a chain, in a tile of 128; with these tau is known to a tenth or so
-ROWS = 128 * BATCHES  # batches of a tile, at least about: a tile of fewer chains has more of each
-FEWEST = 20  # draws of a chain that tell anything of how it mixes: halves of ten, five pairs of lags
+BATCHES = 8_192  # of a tile: 64 for each of 128 chains, by which tau is known to a tenth or so
+FEWEST = 20  # draws of a chain that tell how it mixes: halves of ten have four pairs of lags
 COORDINATES = 32  # watched at most: a look at 2,000 chains then takes a tenth of a second
 
 UNKNOWN = Worst(np.nan, np.nan, 0, 0)
@@ -63,7 +62,7 @@ class Watch:
 
     def __init__(self, chains: int, n: int):
         self.coordinates = np.unique(np.linspace(0, n - 1, min(n, COORDINATES)).round().astype(int))
-        watched, batches = len(self.coordinates), 1 << (ROWS // chains).bit_length() - 1
+        watched, batches = len(self.coordinates), 1 << (BATCHES // chains).bit_length() - 1
         by_chain, pooled = np.zeros((2, watched, chains, batches)), np.zeros((2, watched, batches))
         centre, draws, length = np.full(watched, np.nan), np.zeros(chains, np.int64), np.array(1)
         self.sums = PowerSums(centre, draws, length, *by_chain, *pooled)
@@ -107,4 +106,5 @@ def mixing(watches: list[Watch], draws: int) -> Worst:
     with np.errstate(all="ignore"):  # a coordinate that never changes divides by zero
         found = diagnose(sums.half_chains(batches, length, tiles[0].centre) for sums in tiles)
     chains = sum(sums.values.shape[1] for sums in tiles)
-    return worst(found.r_hat, chains * draws / found.tau, watches[0].coordinates)
+    seen = worst(found.r_hat, chains * draws / found.tau, watches[0].coordinates)
+    return seen if seen.r_hat <= APART else seen._replace(ess=np.nan)
