@@ -15,7 +15,7 @@ ENOUGH = 50  # draws, in units of tau, below which tau itself is uncertain by ha
 POINTS = 2_048  # batches of a half chain at most: two halves of 128 chains take 4 MB a variable
 CHAINS = 128  # read together, since stores are cut into tiles of 128 chains
 READ = 2**20  # values read at once: 8 MB, and as much again for each copy and power of them
-HELD = 2**22  # batch sums held at once, of all variables that are read together: 32 MB
+HELD = 2**23  # batch sums held at once, of all variables that are read together: 64 MB
 
 Read = Callable[[slice, slice], np.ndarray]  # chains, draws -> values (chain, draw, variable)
 
@@ -100,18 +100,17 @@ def _measured(values, tiles, halves, step, group):
     centre, scale = _centre_and_scale(values(tiles[0], slice(0, step), group))
     totals = np.zeros((2, len(centre)))
 
-    def sums() -> Iterator[HalfChains]:
-        for tile in tiles:
-            added = HalfSums(len(centre), tile.stop - tile.start, halves)
-            for half, part in halves.pieces(step):
-                x = values(tile, part, group) - centre[:, None, None]
-                x /= scale[:, None, None]
-                added.add(half, part, x)
-            totals[...] += added.totals
-            yield added.half_chains()
+    def sums(tile) -> HalfChains:
+        added = HalfSums(len(centre), tile.stop - tile.start, halves)
+        for half, part in halves.pieces(step):
+            x = values(tile, part, group) - centre[:, None, None]
+            x /= scale[:, None, None]
+            added.add(half, part, x)
+        totals[...] += added.totals
+        return added.half_chains()
 
     with np.errstate(all="ignore"):  # a variable that never changes divides by zero
-        mixing = diagnose(sums())
+        mixing = diagnose(sums(tile) for tile in tiles)
         count = tiles[-1].stop * halves.draws
         mean, square = totals / count
         variance = np.maximum(square - mean**2, 0.0) * count / (count - 1)

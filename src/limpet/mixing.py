@@ -91,6 +91,7 @@ def diagnose(parts: Iterable[HalfChains]) -> Mixing:
         power = power + _power(part.batches, part.length)
         count += part.batches.shape[1]
         draws, batches, length = part.draws, part.batches.shape[2], part.length
+        del part  # before the next, which may be large
     moments = Moments(*sums / count)
     unbiased = count / (count - 1)
     between = np.maximum(moments.mean_mean - moments.mean**2, 0.0) * unbiased
