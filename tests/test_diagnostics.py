@@ -334,13 +334,13 @@ def test_memory_does_not_grow_with_the_draws(chains, draws, variables):
     assert peak < 130e6
 
 
-LOOK = """
-import resource, sys
-import numpy as np
+LOOK = r"""
+import pathlib, re, sys
 import limpet
 
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3  # MB
+def peak():  # in MB; getrusage would begin with that of the process that started this one
+    status = pathlib.Path("/proc/self/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1e3
 
 draws = limpet.open(sys.argv[1])
 before = peak()
@@ -352,9 +352,9 @@ print(peak() - before)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the peak is in other units")
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
 def test_a_summary_of_a_large_store_takes_little_memory(tmp_path):
-    """200 MB of draws within 120 MB, and a picture of them within 200 MB."""
+    """200 MB of draws within 120 MB, and a picture of them, with matplotlib, within 220 MB."""
     store = tmp_path / "run.zarr"
     options = {"draws": 66_000, "kernel": limpet.RandomWalk(), "progress": False}
     limpet.sample(SPHERE, np.eye(6)[0][:3], store=store, **options)
@@ -363,5 +363,5 @@ def test_a_summary_of_a_large_store_takes_little_memory(tmp_path):
     size, before, summary, plot = map(float, said)
     print(f"{size:.0f} MB of draws, {before:.0f} MB at first; {summary:.0f} and {plot:.0f} MB more")
     assert size > 200
-    assert summary < 120
-    assert plot < 200
+    assert 1 < summary < 120
+    assert plot < 220

@@ -113,6 +113,8 @@ def _warn_of_failing_moves(tree, kernel, dimension, counts):
 def _warn_of_mixing(posterior, layout, watched):
     """Warn of chains that disagree, of too few effective draws, and of too few to tell."""
     chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
+    if not draws:  # which is said elsewhere
+        return
     if draws < FEWEST:
         warn(
             f"{draws} draws per chain are too few to tell whether the chains mix, so nothing is"
