@@ -6,8 +6,10 @@ import xarray as xr
 from limpet.errors import LimpetWarning, MixingWarning, warn
 from limpet.kernels.base import Kernel, Move, Outcome, State
 from limpet.layout import Layout
+from limpet.mixing import APART, Worst, worst
 from limpet.start import is_absurd
-from limpet.watch import Mixing
+from limpet.variables import measured
+from limpet.watch import FEWEST
 
 TELLING = 50  # proposals that tell something
 RARELY = 0.05  # acceptance of a move that is too low
@@ -15,8 +17,9 @@ MOSTLY = 0.75  # share of failing projections that is too high; tuned steps may 
 SINGULAR = 0.03  # share of the usual singular value below which gradients are dependent
 GENTLE = 0.25  # share of failing projections that a step size is advised for
 NAMED = 8  # most chains named in one message
-R_HAT = 1.01
-ESS = 400
+R_HAT = 1.01  # of chains that agree: the limit of Vehtari et al. (2021)
+ESS = 400  # enough for R-hat and the ESS itself to be trusted: Vehtari et al. (2021)
+LOOKED_AT = 2**23  # values of a run that are looked at again at its end, which takes half a second
 
 REMEDIES = {
     Outcome.FORWARD: "the projection did not reach the surface; make the step smaller",
@@ -34,8 +37,11 @@ STEP_SIZES = {
 }
 
 
-def warn_of(tree: xr.DataTree, kernel: Kernel, layout: Layout, dimension: int, mixing: Mixing):
-    """Warn of whatever a user should act on, after a run."""
+def warn_of(tree: xr.DataTree, kernel: Kernel, layout: Layout, dimension: int, watched: Worst):
+    """Warn of whatever a user should act on, after a run; `watched` is how it seemed to mix.
+
+    Of all but very long runs, what is told of mixing is what `limpet.summary` shows.
+    """
     counts = tree["moves"].to_dataset()["counts"].values
     proposals, accepted = counts.sum(axis=(1, 2)), counts[:, :, Outcome.ACCEPTED].sum(axis=1)
     still = (accepted == 0) & (proposals >= TELLING)
@@ -46,7 +52,7 @@ def warn_of(tree: xr.DataTree, kernel: Kernel, layout: Layout, dimension: int, m
         _warn_of_starts(counts, level, still, low)
     else:
         _warn_of_failing_moves(tree, kernel, dimension, counts)
-        _warn_of_mixing(mixing, layout, tree["posterior"].sizes)
+        _warn_of_mixing(tree["posterior"].to_dataset(), layout, watched)
 
 
 def _warn_of_starts(counts, level, still, low):
@@ -132,21 +138,46 @@ def _warn_of_failing_moves(tree, kernel, dimension, counts):
         )
 
 
-def _warn_of_mixing(mixing, layout, sizes):
-    """Warn of chains that disagree, and of too few effective draws."""
-    name, chains, draws = layout.labels[mixing.coordinate], sizes["chain"], sizes["draw"]
-    if mixing.r_hat > R_HAT:
+def _warn_of_mixing(posterior, layout, watched):
+    """Warn of chains that disagree, of too few effective draws, and of too few to tell."""
+    chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
+    if not draws:  # which is said elsewhere
+        return
+    if draws < FEWEST:
         warn(
-            f"R-hat is {mixing.r_hat:.3f}, above {R_HAT}: the chains do not agree yet. Draw more"
-            f" than {draws:,} per chain, or warm up for longer; if it stays, the surface may have"
-            " parts that no chain travels between.",
+            f"{draws} draws per chain are too few to tell whether the chains mix, so nothing is"
+            f" known of how far their means are from the truth: draw at least {FEWEST} per chain.",
             MixingWarning,
         )
-    if mixing.ess < ESS:
-        needed = draws * ESS / mixing.ess
+        return
+    if chains * draws * layout.size <= LOOKED_AT:
+        _, measures = measured(posterior)
+        watched = worst(measures.r_hat, measures.ess, np.arange(layout.size))
+    if watched.r_hat > APART:
         warn(
-            f"The effective sample size of {name} is {mixing.ess:.0f}, of {chains * draws:,} draws:"
-            f" for {ESS}, draw about {needed:,.0f} per chain, or use more chains.",
+            f"R-hat of {layout.labels[watched.r_hat_of]} is {watched.r_hat:.3f}, above {R_HAT}: the"
+            " chains disagree. They have been to different places, so that mean, mcse and ess say"
+            " little of the truth, and nothing of how many draws would do. Warm up and draw several"
+            " times longer; if R-hat stays, the surface may have parts that no chain travels"
+            " between.",
+            MixingWarning,
+        )
+        return
+    if watched.r_hat > R_HAT:
+        # of chains that do mix, R-hat^2 - 1 falls as one over the draws
+        needed = draws * (watched.r_hat**2 - 1) / (R_HAT**2 - 1)
+        warn(
+            f"R-hat of {layout.labels[watched.r_hat_of]} is {watched.r_hat:.3f}, above {R_HAT}: the"
+            f" chains do not agree yet. Draw about {needed:,.0f} per chain, or warm up for longer;"
+            " if it stays, the surface may have parts that no chain travels between.",
+            MixingWarning,
+        )
+    if watched.ess < ESS:
+        needed = draws * ESS / watched.ess
+        warn(
+            f"The effective sample size of {layout.labels[watched.ess_of]} is {watched.ess:.0f}, of"
+            f" {chains * draws:,} draws: for {ESS}, draw about {needed:,.0f} per chain, or use more"
+            " chains.",
             MixingWarning,
         )
 

@@ -8,20 +8,22 @@ import numpy as np
 import xarray as xr
 
 from limpet.attributes import attributes_of
-from limpet.diagnostics import windowed_time
+from limpet.diagnostics import ENOUGH, autocorrelation
 from limpet.kernels.base import Move
 from limpet.layout import labels
 from limpet.results import OUTCOMES, check_draws
+from limpet.variables import measured
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHOWN = 6  # most variables with a row of their own
-CORRELATED = 2_000_000  # most values of a variable that its autocorrelation is computed from
+CORRELATED = 500_000  # most values of a variable that its curve of autocorrelation is made of
 POOLED = 200_000  # most values of a variable that trace and density are made of
 TRACED = 250  # most points of a curve
 FAIR = 500  # draws of a chain from which its own density is worth drawing
 POINTS = 5_000  # most points drawn in space
+FEW_LAGS = 10  # lags of a curve at least, if there are as many draws
 WRITABLE = 0.07  # share of a bar wide enough to write in
 # Tol's and Okabe and Ito's colours, which the colour-blind can tell apart
 COLORS = {
@@ -39,12 +41,13 @@ LEFT = {"loc": "left", "fontsize": 9}  # clear of the power of ten, which is on 
 def plot(draws: xr.DataTree) -> "Figure":
     """A run in one figure: moves, traces, densities, autocorrelations; the draws if n is 2 or 3.
 
-    Of more than six variables, the six with the largest autocorrelation times are shown.
+    Of more than six variables, the six with the largest autocorrelation times are shown. These
+    times are those of `limpet.summary`.
 
     Parameters
     ----------
     draws : xarray.DataTree
-        From `limpet.sample`. Of long runs only a part is read.
+        From `limpet.sample`. Of long runs curves and points show a part only.
 
     Returns
     -------
@@ -70,7 +73,8 @@ def plot(draws: xr.DataTree) -> "Figure":
         for name, array in posterior.data_vars.items()
         for label, place in _places(name, array)
     ]
-    shown = variables if len(variables) <= SHOWN else _slowest(posterior, variables)
+    _, measures = measured(posterior)
+    shown = _slowest(measures.tau)
     spatial = len(variables) in (2, 3)
     counts = attributes_of(draws)["counts"]
     bars = len(Move) if spatial else len(counts)  # of one size, however few
@@ -86,7 +90,8 @@ def plot(draws: xr.DataTree) -> "Figure":
         kind = "3d" if len(variables) == 3 else None
         axes = figure.add_subplot(grid[0, 2], label="space", projection=kind)
         _draw_space(axes, variables)
-    for row, (label, array) in enumerate(shown, start=1):
+    for row, i in enumerate(shown, start=1):
+        label, array = variables[i]
         trace, density, correlation = (
             figure.add_subplot(grid[row, column], label=f"{kind} of {label}")
             for column, kind in enumerate(("trace", "density", "autocorrelation"))
@@ -96,7 +101,7 @@ def plot(draws: xr.DataTree) -> "Figure":
         _draw_trace(trace, label, values, part["draw"].step)
         _draw_density(density, values)
         run = array.isel(_part(array, CORRELATED)).values
-        _draw_correlation(correlation, run)
+        _draw_correlation(correlation, run, measures.tau[i], measures.window[i], array.size)
         if row == len(shown):
             trace.set_xlabel("draw", **LEFT)
             density.set_xlabel(f"value ({values.size:,} draws)", **LEFT)
@@ -141,14 +146,10 @@ def _part(draws, most, fewest_chains=8, spread=False):
     }
 
 
-def _slowest(posterior, variables):
-    """The variables with the largest autocorrelation times, in their order."""
-    part = _part(posterior, SHOWN * CORRELATED // len(variables))
-    times = []
-    for name, array in posterior.data_vars.items():
-        values = array.isel(part).values
-        times += [windowed_time(values[(..., *place)]).tau for _, place in _places(name, array)]
-    return [variables[i] for i in sorted(np.argsort(times)[-SHOWN:])]
+def _slowest(tau):
+    """Which variables have the largest autocorrelation times, in their order."""
+    tau = np.where(np.isnan(tau), np.inf, tau)  # what never changes is worth a look
+    return sorted(np.argsort(tau, kind="stable")[-SHOWN:])
 
 
 def _draw_moves(axes, counts, bars):
@@ -224,16 +225,17 @@ def _draw_density(axes, values):
     axes.spines["left"].set_visible(False)
 
 
-def _draw_correlation(axes, values):
-    tau, enough, correlation, window = windowed_time(values)
-    if not len(correlation):
+def _draw_correlation(axes, values, tau, window, draws):
+    correlation = autocorrelation(values)
+    if np.isnan(tau) or not len(correlation):
         axes.set_title("τ undefined: never changes", **LEFT)
         axes.set_axis_off()
         return
-    last = len(correlation) - 1 if window is None else min(len(correlation) - 1, 2 * window)
+    told = not np.isnan(window)
+    last = min(len(correlation) - 1, max(2 * int(window), FEW_LAGS) if told else draws)
     lags = np.unique(np.linspace(0, last, TRACED).astype(int))
     axes.axhline(0, color=INK, linewidth=0.6)
-    if window is not None:
+    if told:
         axes.axvspan(0, window, color=POOL, alpha=0.5, linewidth=0)
     axes.axvline(tau, color=INK, linewidth=0.8, linestyle=":")
     axes.plot(lags, correlation[lags], color=CHAINS[0], linewidth=1, marker="." * (last < 25))
@@ -241,7 +243,8 @@ def _draw_correlation(axes, values):
     axes.set(xlim=(0, last), ylim=(lowest, 1.05), yticks=[0, 0.5, 1])
     axes.locator_params(axis="x", nbins=5, integer=True)
     number = f"{tau:.3g}" if tau < 1_000 else f"{tau:,.0f}"
-    text = f"τ = {number}, window {window:,}" if enough else f"τ ≥ {number}? too few draws"
+    enough = told and draws >= ENOUGH * tau
+    text = f"τ = {number}, window {window:,.0f}" if enough else f"τ ≥ {number}? too few draws"
     axes.set_title(text, **LEFT)
 
 

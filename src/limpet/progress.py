@@ -22,7 +22,9 @@ OPEN_ENDED = ("compile", "warmup")  # phases of which it is not known how far th
 class Progress(NamedTuple):
     """How far a run is; `None` where it is too early to tell.
 
-    `phase` is "compile", "warmup", "draws" or "done".
+    `phase` is "compile", "warmup", "draws" or "done". `r_hat` and `ess` are running estimates of
+    what `limpet.summary` will show, of the worst of 32 coordinates; there is no `ess` while chains
+    disagree.
     """
 
     phase: str
@@ -126,7 +128,7 @@ def _mixing(now):
     if now.r_hat is not None:
         yield f"worst R-hat {now.r_hat:.3f}"
     if now.ess is not None:
-        yield f"least ESS {now.ess:,.0f}"
+        yield f"least ESS about {now.ess:,.0f}"
 
 
 def _clock(seconds):

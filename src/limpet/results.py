@@ -13,13 +13,14 @@ import xarray as xr
 
 from limpet import notebook
 from limpet.attributes import attributes_of, nested
-from limpet.diagnostics import windowed_time
 from limpet.errors import InputError
 from limpet.kernels.base import Kernel, Move, Outcome
-from limpet.layout import Layout, labels
+from limpet.layout import Layout
+from limpet.variables import measured
 
 MOVES = [move.name.lower() for move in Move]
 OUTCOMES = [outcome.name.lower() for outcome in Outcome]
+COLUMNS = ("mean", "sd", "mcse", "tau", "ess", "r_hat")
 FORMATS = {"sd": "#.4g", "tau": "#.3g", "ess": ",.0f", "r_hat": ".3f"}
 
 
@@ -108,7 +109,11 @@ class Summary:
     moves : xarray.Dataset
         By move: proposals, mean acceptance probability, and the share of each outcome.
     variables : xarray.Dataset
-        By scalar variable: mean, standard deviation, Monte Carlo error, tau, ESS and R-hat.
+        By scalar variable: `mean`; standard deviation `sd`; `mcse`, the Monte Carlo error of the
+        mean, which is sd sqrt(tau / draws); `tau`, as from `limpet.autocorrelation_time`; `ess`,
+        which is draws / tau, of all chains together; `r_hat`, split R-hat, the larger of that of
+        the variable and that of its squared distance from the mean. The last four are NaN for a
+        variable that never changed.
     steps_per_draw : float
         Kernel steps that one draw took.
     """
@@ -157,7 +162,10 @@ class Summary:
         for name in self.variables["variable"].values:
             row = self.variables.sel(variable=name)
             formats = FORMATS | dict.fromkeys(("mean", "mcse"), digits(float(row["mcse"])))
-            cells = [format(float(row[column]), formats[column]) for column in columns]
+            numbers = {column: float(row[column]) for column in columns}
+            cells = ["-" if np.isnan(x) else format(x, formats[c]) for c, x in numbers.items()]
+            if numbers["sd"] == 0:
+                cells[-1] = "never changed"
             variables.append([str(name), *cells])
         about_moves = ": mean acceptance probability, and the share of each failure"
         about_variables = f": {self.steps_per_draw:#.3g} steps per draw"
@@ -182,6 +190,8 @@ def _table(name, *numbers):
 
 def summary(draws: xr.DataTree) -> Summary:
     """How a run went: acceptance and causes of failure by move; tau, ESS, R-hat by variable.
+
+    Draws are read in pieces: memory does not grow with them.
 
     Parameters
     ----------
@@ -234,26 +244,6 @@ def check_draws(draws) -> xr.Dataset:
 
 
 def _variables(posterior):
-    from arviz_stats.base.array import array_stats  # slow to import, and wanted here only
-
-    names, columns = [], []
-    for name, array in posterior.data_vars.items():
-        names += labels(str(name), array.shape[2:])
-        columns.append(array.values.reshape(*array.shape[:2], -1))
-    values = np.concatenate(columns, axis=-1)
-    tau = [windowed_time(values[:, :, i])[0] for i in range(values.shape[-1])]
-    deviation = values.std(axis=(0, 1))
-    with np.errstate(all="ignore"):  # a variable that never changes has neither
-        ess = array_stats.ess(values, chain_axis=0, draw_axis=1)
-        r_hat = array_stats.rhat(values, chain_axis=0, draw_axis=1)
-    return xr.Dataset(
-        {
-            "mean": ("variable", values.mean(axis=(0, 1))),
-            "sd": ("variable", deviation),
-            "mcse": ("variable", deviation * np.sqrt(np.array(tau) / values[:, :, 0].size)),
-            "tau": ("variable", tau),
-            "ess": ("variable", ess),
-            "r_hat": ("variable", r_hat),
-        },
-        coords={"variable": names},
-    )
+    names, measures = measured(posterior)
+    columns = {name: ("variable", getattr(measures, name)) for name in COLUMNS}
+    return xr.Dataset(columns, coords={"variable": names})

@@ -48,7 +48,7 @@ class Voyage:
         self.generators = noise.generators(plan.seed, tile_index, width)
         self.tuner = Tuner(kernel, kernel.parameters(target), width, plan.warmup)
         self.collector = Collector(room, self.first_chain, self.chains, plan)
-        self.watch = Watch(self.chains, starts[0], plan.draws)
+        self.watch = Watch(self.chains, n)
         self.block = tile.block_for(n)
         self.patience = min(PATIENCE / kernel.draw_share(), LONGEST)  # steps without a draw
         self.step, self.trace = 0, None

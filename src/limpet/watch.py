@@ -1,78 +1,110 @@
-"""R-hat and effective sample size of a run while it goes on, in memory that does not grow.
+"""How well a run's chains mix while it goes on, in memory that does not grow.
 
-Kept are sums over batches of draws. Means of long batches vary by sigma^2 tau / length, which tells
-tau; means of half chains tell whether the chains agree (split R-hat).
+Kept are sums over batches of successive draws. They are what `limpet.mixing` computes from at
+the end of a run as well, with more and shorter batches: what is told on the way is that estimate,
+rougher where chains are few.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-BATCHES = 64  # of a chain
-MEANS = 64  # batch means, of all chains together, that tell tau well enough
-COORDINATES = 100  # watched at most
+from limpet.mixing import APART, HalfChains, Worst, diagnose, worst
+
+BATCHES = 8_192  # of a tile: 64 for each of 128 chains, by which tau is known to a tenth or so
+FEWEST = 20  # draws of a chain that tell how it mixes: halves of ten have four pairs of lags
+COORDINATES = 32  # watched at most: a look at 2,000 chains then takes a tenth of a second
+
+UNKNOWN = Worst(np.nan, np.nan, 0, 0)
 
 
-class Mixing(NamedTuple):
-    """How well the worst coordinate mixes; NaN while there are too few draws to tell."""
+class PowerSums(NamedTuple):
+    """Sums over batches of draws less a centre; a coordinate a row."""
 
-    r_hat: float
-    ess: float
-    coordinate: int  # the one with the least effective sample size
+    centre: np.ndarray  # (coordinate,): near the draws, or digits would go; NaN before the first
+    draws: np.ndarray  # (chain,): so far
+    length: np.ndarray  # (): draws of a batch
+    values: np.ndarray  # (coordinate, chain, batch)
+    squares: np.ndarray  # (coordinate, chain, batch)
+    cubes: np.ndarray  # (coordinate, batch): of all chains
+    quartics: np.ndarray  # (coordinate, batch)
 
+    def joined(self, times: int) -> "PowerSums":
+        """The same with batches `times` as long, and as few."""
+        powers = (p.reshape(*p.shape[:-1], -1, times).sum(axis=-1) for p in self[3:])
+        return PowerSums(self.centre, self.draws, self.length * times, *powers)
 
-UNKNOWN = Mixing(np.nan, np.nan, 0)
+    def half_chains(self, batches: int, length: int, centre: np.ndarray) -> HalfChains:
+        """The halves of the first `batches` batches of this length, less this centre."""
+        times = length // int(self.length)
+        first = PowerSums(*self[:3], *(p[..., : batches * times] for p in self[3:]))
+        *_, values, squares, cubes, quartics = first.joined(times)
+        coordinates, chains, _ = values.shape
+        halves = (coordinates, 2 * chains, batches // 2)
+        shift = self.centre - centre
+        s1, s2, count = values.sum(axis=(1, 2)), squares.sum(axis=(1, 2)), chains * batches * length
+        cubes, quartics = cubes.sum(axis=1), quartics.sum(axis=1)
+        by = shift[:, None, None]
+        return HalfChains(
+            (values + by * length).reshape(halves),
+            (squares + by * (2 * values + by * length)).reshape(halves).sum(axis=2),
+            cubes + shift * (3 * s2 + shift * (3 * s1 + shift * count)),
+            quartics + shift * (4 * cubes + shift * (6 * s2 + shift * (4 * s1 + shift * count))),
+            length,
+        )
 
 
 class Watch:
-    """Sums over batches of the draws of one tile; `centre` must be the same for all tiles."""
+    """Power sums over batches of the draws of one tile.
 
-    def __init__(self, chains: int, centre: np.ndarray, draws: int):
-        n = len(centre)
+    Batches have one draw at first. When there is no room left, pairs of them are joined.
+    """
+
+    def __init__(self, chains: int, n: int):
         self.coordinates = np.unique(np.linspace(0, n - 1, min(n, COORDINATES)).round().astype(int))
-        self.centre = centre[self.coordinates]  # subtracted, so that squares keep their digits
-        self.length = -(-draws // BATCHES)
-        self.draws = draws
-        self.sums = np.zeros((len(self.coordinates), chains, BATCHES))
-        self.squares = np.zeros((len(self.coordinates), BATCHES))
+        watched, batches = len(self.coordinates), 1 << (BATCHES // chains).bit_length() - 1
+        by_chain, pooled = np.zeros((2, watched, chains, batches)), np.zeros((2, watched, batches))
+        centre, draws, length = np.full(watched, np.nan), np.zeros(chains, np.int64), np.array(1)
+        self.sums = PowerSums(centre, draws, length, *by_chain, *pooled)
 
     def add(self, chain, draw, x):
-        """Take in draws: of which chain, which draw of it, and the points."""
-        kept = draw < self.draws
-        batch = draw[kept] // self.length
-        cell = chain[kept] * BATCHES + batch
-        _, chains, _ = self.sums.shape
-        for k, column in enumerate((x[kept][:, self.coordinates] - self.centre).T):
-            self.sums[k] += np.bincount(cell, column, chains * BATCHES).reshape(chains, BATCHES)
-            self.squares[k] += np.bincount(batch, column**2, BATCHES)
+        """Take in draws, chain after chain: of which chain, which draw of it, and the points."""
+        if not len(draw):
+            return
+        x = x[:, self.coordinates]
+        if np.isnan(self.sums.centre).any():
+            self.sums.centre[...] = np.median(x[:: max(1, len(x) // 1_000)], axis=0)
+        _, chains, batches = self.sums.values.shape
+        while draw.max() >= batches * self.sums.length:
+            joined = self.sums.joined(2)
+            powers = (np.concatenate([p, np.zeros_like(p)], axis=-1) for p in joined[3:])
+            self.sums = PowerSums(*joined[:3], *powers)  # at once, for others who look at it
+        batch = draw // self.sums.length
+        cell = chain * batches + batch
+        for k, column in enumerate((x - self.sums.centre).T):
+            square = column**2
+            self.sums.values[k] += _summed(cell, column, (chains, batches))
+            self.sums.squares[k] += _summed(cell, square, (chains, batches))
+            self.sums.cubes[k] += _summed(batch, square * column, (batches,))
+            self.sums.quartics[k] += _summed(batch, square**2, (batches,))
+        last = np.flatnonzero(np.diff(chain, append=-1))
+        self.sums.draws[chain[last]] = draw[last] + 1
 
 
-def mixing(watches: list[Watch], draws: int) -> Mixing:
-    """How well chains mix that have `draws` draws each, or more."""
-    length = watches[0].length
+def _summed(cell, values, shape):
+    return np.bincount(cell, values, int(np.prod(shape))).reshape(shape)
+
+
+def mixing(watches: list[Watch], draws: int) -> Worst:
+    """How well the worst coordinates mix, in the first `draws` draws of each chain at most."""
+    tiles = [watch.sums for watch in watches]
+    draws = min(draws, *(int(sums.draws.min()) for sums in tiles))  # some are still being added
+    length = max(int(sums.length) for sums in tiles)
     batches = draws // length // 2 * 2  # two equal halves
-    if batches < 4:
+    if draws < FEWEST or batches < FEWEST // 2:
         return UNKNOWN
-    sums = np.concatenate([watch.sums for watch in watches], axis=1)[:, :, :batches]
-    squares = np.sum([watch.squares[:, :batches] for watch in watches], axis=0).sum(axis=1)
-    n, chains, _ = sums.shape
-    total = chains * batches * length
-    mean = sums.sum(axis=(1, 2)) / total
-    variance = squares / total - mean**2
-
-    halves = sums.reshape(n, 2 * chains, batches // 2).sum(axis=2) / (batches // 2 * length)
-    between = halves.var(axis=1, ddof=1)
-    within = squares / total - np.mean(halves**2, axis=1)
-
-    # as few and long batches as there are chains for
-    fits = [j for j in range(1, batches // 2 + 1) if not batches % j]
-    joined = max([j for j in fits if chains * batches / j >= MEANS], default=1)
-    means = sums.reshape(n, -1, joined).sum(axis=2) / (joined * length)
-    spread = np.mean((means - mean[:, None]) ** 2, axis=1)
-    with np.errstate(all="ignore"):  # a coordinate that never changes has neither
-        r_hat = np.sqrt(1 - 2 / (batches * length) + between / within)
-        ess = chains * batches / joined * variance / spread
-    if not np.isfinite(ess).any():
-        return UNKNOWN
-    worst = int(np.nanargmin(ess))
-    return Mixing(float(np.nanmax(r_hat)), float(ess[worst]), int(watches[0].coordinates[worst]))
+    with np.errstate(all="ignore"):  # a coordinate that never changes divides by zero
+        found = diagnose(sums.half_chains(batches, length, tiles[0].centre) for sums in tiles)
+    chains = sum(sums.values.shape[1] for sums in tiles)
+    seen = worst(found.r_hat, chains * draws / found.tau, watches[0].coordinates)
+    return seen if seen.r_hat <= APART else seen._replace(ess=np.nan)

@@ -11,10 +11,10 @@ import numpy as np
 import xarray as xr
 
 from limpet import errors
-from limpet.diagnostics import windowed_time
 from limpet.kernels import SAS, RandomWalk
 from limpet.paper import exact
 from limpet.paper.models import START, angle, ellipsoid_sphere, eps_of, flat_surface, two_spheres
+from limpet.paper.sokal import windowed_time
 from limpet.progress import Progress
 from limpet.run import sample
 from limpet.start import find_start
@@ -244,7 +244,7 @@ def _autocorrelations(effort, q, betas, published, lags=61):
 
 def _autocorrelation(x1, lags):
     """Correlation up to some lag, tau and its standard error (Sokal's), of x_1 (chain, draw)."""
-    tau, _, correlation, window = windowed_time(x1)
+    tau, correlation, window = windowed_time(x1)
     summed = x1.shape[1] if window is None else 2 * window + 1
     return correlation[:lags], tau, tau * np.sqrt(2 * summed / x1.size)
 
