@@ -11,6 +11,7 @@ import rich.table
 import rich.text
 import xarray as xr
 
+from limpet.clock import times_of
 from limpet.diagnostics import windowed_time
 from limpet.errors import InputError
 from limpet.kernels.base import Move, Outcome
@@ -55,8 +56,7 @@ def tree(arrays: dict[str, dict], layout: Layout, snapshots: list[dict], about: 
             name: type(about["parameters"][name])(size)  # slides are whole
             for name, size in zip(about["sizes"], np.median(sizes, 0), strict=True)
         },
-        "seconds": max(float(snapshot["seconds"]) for snapshot in snapshots),
-        "compile_seconds": max(float(snapshot["compile_seconds"]) for snapshot in snapshots),
+        **times_of(snapshots),
         **totals(groups["moves"], about["moves"]),
     }
     return result
