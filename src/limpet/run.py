@@ -32,7 +32,7 @@ from limpet.signals import Signals, not_done, tell_interruption
 from limpet.start import check_resolution, find_vectors
 from limpet.store import Store
 from limpet.target import Target, check_target
-from limpet.voyage import Plan, Voyage
+from limpet.voyage import LOOK, Plan, Voyage
 
 COMMIT = 1.0  # seconds between two commits of a tile to a store, at least
 WRITING = 0.02  # most of the time that a commit may take
@@ -277,7 +277,7 @@ class _Run:
         while True:
             drawing = not self.plan.warmup or all(voyage.drawing for voyage in self.voyages)
             self.reporter.tell("draws" if drawing else "warmup", stop)
-            if not not_done(work):
+            if not not_done(work, LOOK):
                 break
         for each in work:
             each.result()

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from limpet.errors import InterruptedWarning, warn
 
-WAIT = 0.2  # seconds between two looks at a run
+WAIT = 0.2  # seconds between two looks at a call that is long
 
 OnInterruption = Callable[[InterruptedWarning], object]
 
@@ -97,17 +97,17 @@ def interruptible(function):
         thread = ThreadPoolExecutor(1)
         future = thread.submit(function, *arguments)
         thread.shutdown(wait=False)
-        while not_done([future]):
+        while not_done([future], WAIT):
             pass
         return future.result()
 
     return call
 
 
-def not_done(futures: Iterable[Future]) -> set[Future]:
-    """What is still not done after a short while.
+def not_done(futures: Iterable[Future], seconds: float) -> set[Future]:
+    """What is still not done after so many seconds.
 
     Signals are heard meanwhile. (They are also by `Thread.join`, but Python 3.11 believes that a
     thread has ended if a handler raises in there, and does not wait for it before it exits.)
     """
-    return wait(futures, WAIT).not_done
+    return wait(futures, seconds).not_done
