@@ -9,6 +9,7 @@ import contextlib
 import functools
 import importlib.metadata
 import inspect
+import io
 import json
 import os
 import platform
@@ -107,7 +108,7 @@ def _open_streams():
         if getattr(sys, name) is None:
             mode = "r" if name == "stdin" else "w"
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - it stays open
-    if hasattr(sys.stdout, "reconfigure"):
+    if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # not every terminal has Greek letters
 
 
