@@ -460,5 +460,5 @@ def test_a_broken_pipe_ends_quietly(store):
     process.stdout.close()
     assert process.stderr is not None
     assert process.stderr.read() == ""
-    assert process.wait() == 1
+    assert process.wait() == 141
     process.stderr.close()

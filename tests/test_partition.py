@@ -194,14 +194,15 @@ def test_rungs_do_not_share_their_luck():
     assert curve["ratio"][0] != curve["ratio"][1]
 
 
-def stop_at(rung, *numbers):
-    """A progress callback that sends signals as a rung begins."""
+def stop_at(rung, *numbers, phase="warmup"):
+    """A progress callback that sends signals in a phase of a rung."""
     begun = []
 
     def show(now):
-        if now.phase == "compile":
+        if now.phase == "start":
             begun.append(now)
-            for number in numbers if len(begun) == rung else ():
+        if now.phase == phase and len(begun) == rung:
+            for number in numbers:
                 signal.raise_signal(number)
 
     return show

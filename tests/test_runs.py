@@ -1,6 +1,7 @@
 """A run as its user sees it: workers, progress, advice, and other people's loops."""
 
 import io
+import itertools
 import re
 
 import blackjax
@@ -63,10 +64,8 @@ def test_a_callback_is_told_how_far_the_run_is(monkeypatch, alone):
     told = []
     draws = sample(progress=told.append)
     np.testing.assert_array_equal(draws.posterior["x"], alone.posterior["x"])
-    phases = [now.phase for now in told]
-    assert phases[0] == "compile"
-    assert phases[-1] == "done"
-    assert {"warmup", "draws"} <= set(phases)
+    phases = [phase for phase, _ in itertools.groupby(now.phase for now in told)]
+    assert phases == ["start", "compile", "warmup", "draws", "done"]
     done = [now.draws for now in told]
     assert done == sorted(done)
     last = told[-1]
@@ -90,18 +89,11 @@ def test_progress_that_cannot_be_shown(given):
         sample(progress=given)
 
 
-def test_an_error_in_a_callback_ends_the_run():
-    def fail(now):
-        raise RuntimeError("no screen")
-
-    with pytest.raises(RuntimeError, match="no screen"):
-        sample(progress=fail)
-
-
 def test_plain_lines_when_there_is_no_terminal(capsys):
     sample(progress=True)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "limpet: 300 chains, compiling"
+    assert lines[0] == "limpet: 300 chains, starting, finding the surface"
+    assert lines[1].startswith("limpet: 300 chains, compiling, up to a minute")
     assert re.search(r"18,000 of 18,000 draws \(100%\).*hard .*worst R-hat .*least ESS", lines[-1])
 
 

@@ -56,7 +56,8 @@ def same(one: xr.DataTree, other: xr.DataTree):
             np.testing.assert_allclose(ours["acceptance"], theirs["acceptance"], rtol=1e-12)
             ours, theirs = ours.drop_vars("acceptance"), theirs.drop_vars("acceptance")
         xr.testing.assert_identical(ours, theirs)
-    times = {"seconds": 0, "compile_seconds": 0, "acceptance": 0}
+    names = ("start_seconds", "compile_seconds", "warmup_seconds", "seconds", "wall_seconds")
+    times = dict.fromkeys((*names, "acceptance"), 0)
     assert one.attrs | times == other.attrs | times
 
 

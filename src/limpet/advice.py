@@ -2,6 +2,7 @@
 
 import numpy as np
 import xarray as xr
+from scipy.special import gammaincinv
 
 from limpet.errors import LimpetWarning, MixingWarning, warn
 from limpet.kernels.base import Kernel, Move, Outcome, State
@@ -117,13 +118,11 @@ def _warn_of_failing_moves(tree, kernel, dimension, counts):
         share = total[Outcome.ACCEPTED] / total.sum()
         failed = (total[Outcome.FORWARD] + total[Outcome.REVERSE]) / total.sum()
         if move is Move.HARD and failed > MOSTLY:
-            import scipy.stats  # slow to import, and wanted here only
-
             # slides longer than some length fail: that length from the share, a size from it
-            chi = scipy.stats.chi(dimension)
-            size = tree.attrs["parameters"][kernel.tunables[0].names[0]]
-            better = size * chi.ppf(1 - min(failed, 1 - 1e-6)) / chi.ppf(1 - GENTLE)
-            advised = f"Lower sigma_hrd={size:.3g} to about {better:.2g}, or let warm-up find it."
+            name = kernel.tunables[0].names[0]
+            size = tree.attrs["parameters"][name]
+            better = size * _chi(dimension, 1 - min(failed, 1 - 1e-6)) / _chi(dimension, 1 - GENTLE)
+            advised = f"Lower {name}={size:.3g} to about {better:.2g}, or let warm-up find it."
             warn(f"Most projections failed. {causes(alone)} {advised}", LimpetWarning)
         elif share < RARELY:
             how = "never accepted" if share == 0 else f"accepted in {share:.1%} of tries only"
@@ -136,6 +135,11 @@ def _warn_of_failing_moves(tree, kernel, dimension, counts):
             f" be where the surface is more curved. {causes(counts[held])}",
             LimpetWarning,
         )
+
+
+def _chi(dimension, share):
+    """The length that this share of Gaussian vectors is shorter than."""
+    return np.sqrt(2 * gammaincinv(dimension / 2, share))  # scipy.stats takes a second to import
 
 
 def _warn_of_mixing(posterior, layout, watched):

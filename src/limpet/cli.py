@@ -9,6 +9,7 @@ import contextlib
 import functools
 import importlib.metadata
 import inspect
+import io
 import json
 import os
 import platform
@@ -53,6 +54,7 @@ Then:
 In Python, limpet.open("run.zarr") has the draws.
 """
 VERSIONED = ("limpet", "jax", "jaxlib", "numpy", "xarray", "zarr", "arviz-stats")
+BROKEN_PIPE = 128 + 13  # exit status of a program that SIGPIPE ended, as shells have it
 PICTURES = (".png", ".pdf", ".svg")
 PAGE = 110  # columns of tables that are not for a terminal
 
@@ -74,23 +76,40 @@ app = typer.Typer(
 @contextlib.contextmanager
 def _plainly():
     """Warnings and errors in a line each, without tracebacks; exit codes as shells expect them."""
+    _open_streams()
     from limpet.errors import LimpetError, LimpetWarning
+    from limpet.progress import Unfailing
 
     # like Ctrl-C, so that what is half done is tidied up; limpet.sample has a handler of its own
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        with warnings.catch_warnings():
+        # nobody may read what is said there: that ends nothing
+        with warnings.catch_warnings(), contextlib.redirect_stderr(Unfailing(sys.stderr)):
             warnings.simplefilter("always", LimpetWarning)
             warnings.showwarning = lambda message, *_: _say(f"Warning: {message}")
             yield
     except LimpetError as error:
         _say(f"Error: {error}")
         raise typer.Exit(1) from None
+    except BrokenPipeError:  # nobody reads the results: `limpet summary run.zarr | head -1`
+        with contextlib.suppress(OSError):  # so that what is left to be written fails no more
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(BROKEN_PIPE) from None
     except KeyboardInterrupt as stop:
-        # at once: threads of a run may go on for a while, and abort an interpreter that ends
+        # at once: threads of a run may go on for a while, and a compiler for a minute
         os._exit(128 + (stop.args[0] if stop.args else signal.SIGINT))
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _open_streams():
+    """Give what the shell closed (`2>&-`) an end, or a file opened next would be in its place."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - it stays open
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # not every terminal has Greek letters
 
 
 def _interrupt(number, _):
@@ -301,7 +320,7 @@ def reproduce(
             rows = [{"experiment": f.name} | v._asdict() for f in findings for v in f.verdicts]
             _print_json(rows)
         else:
-            _page().print(table(findings))
+            _Page().print(table(findings))
             typer.echo(headline(findings))
         _say(f"The report: {page}")
     if stopped_by is not None:
@@ -317,6 +336,8 @@ def _showing(quiet: bool):
     """Two functions: one shows what is being sampled, the other says what was found."""
     import rich.progress
 
+    from limpet.progress import is_live
+
     console = rich.console.Console(stderr=True, quiet=quiet)
     columns = ("[bold]{task.description}", rich.progress.BarColumn())
     with rich.progress.Progress(
@@ -324,7 +345,7 @@ def _showing(quiet: bool):
         rich.progress.TimeElapsedColumn(),
         console=console,
         transient=True,
-        disable=not console.is_terminal,
+        disable=not is_live(console),
     ) as progress:
         task = progress.add_task("compiling")
 
@@ -419,30 +440,32 @@ def _run(draw, problem: Path, store: Path, quiet: bool, as_json: bool):
     import zarr
 
     import limpet
-    from limpet.errors import InterruptedWarning
     from limpet.progress import shown
+    from limpet.signals import on_interruption
 
-    recorded, stopped_by = False, None
+    recorded, interruptions = False, []
     again = _resume_command(store, problem)
 
     def record_and_show(now):
         nonlocal recorded
-        if not recorded:  # by the first call the store is there; none may follow, after a kill
+        if not recorded and now.phase != "start":  # the store is there
             with contextlib.suppress(OSError):  # a full disk is for limpet to report
                 zarr.open_group(store, mode="r+").attrs["problem"] = str(problem.resolve())
             recorded = True
         show(now)
 
-    # the draws are in the store, so being interrupted may well be an exception
-    warnings.simplefilter("error", InterruptedWarning)
     try:
-        with contextlib.redirect_stdout(sys.stderr), shown(not quiet) as show:
+        with (
+            contextlib.redirect_stdout(sys.stderr),
+            shown(not quiet) as show,
+            on_interruption(interruptions.append),
+        ):
             draws = draw(progress=record_and_show)
-    except InterruptedWarning as interruption:
-        draws, stopped_by = limpet.open(store), interruption.signal
     except KeyboardInterrupt:
         if recorded:
-            _say(f"Stopped at once: {store} has the draws up to about a second ago. Go on: {again}")
+            _say(f"Stopped at once: {store} has the draws up to a few seconds ago. Go on: {again}")
+        else:
+            _say("Interrupted before the first draw: begin again with the same command.")
         raise
     except limpet.InputError as error:
         raise limpet.InputError(_located(str(error), problem)) from None
@@ -450,9 +473,12 @@ def _run(draw, problem: Path, store: Path, quiet: bool, as_json: bool):
     if not quiet:
         _say("")  # between progress and result
     _print_result(draws, store, as_json)
-    if stopped_by is not None:
-        _say(f"Interrupted: the draws so far are in {store}. Go on: {again}")
-        raise typer.Exit(128 + stopped_by)
+    if interruptions:
+        some = draws["posterior"].sizes["draw"]
+        what = f"the draws so far are in {store}" if some else f"{store} has no draws yet"
+        _say(f"Interrupted: {what}. Go on: {again}")
+        number = interruptions[0].signal
+        raise typer.Exit(128 + number) if some else KeyboardInterrupt(number)
     if not quiet:
         picture = shlex.quote(str(store.with_suffix(".png")))
         _say(f"\nThe draws are in {store}: limpet.open({str(store)!r}) reads them in Python.")
@@ -473,12 +499,12 @@ def _located(message: str, problem: Path) -> str:
 def _print_result(draws, store: Path, as_json: bool):
     """What is in a store, as tables or as JSON."""
     import limpet
+    from limpet.clock import account
 
     chains, count = (draws["posterior"].sizes[name] for name in ("chain", "draw"))
-    asked, seconds = draws.attrs["draws_asked"], draws.attrs["seconds"]
-    table = None
+    asked, table = draws.attrs["draws_asked"], None
     if count >= 2:
-        with rich.console.Console(stderr=True).status("computing the summary"):
+        with _busy("computing the summary"):
             table = limpet.summary(draws)
     if as_json:
         facts = {"store": str(store), "complete": count == asked, "chains": chains, "draws": count}
@@ -488,9 +514,18 @@ def _print_result(draws, store: Path, as_json: bool):
         return
     so_far = "" if count == asked else f" so far, of {asked:,} asked for"
     kernel = _printable(draws.attrs["kernel"])
-    typer.echo(f"{kernel}: {chains:,} chains of {count:,} draws{so_far}, in {seconds:.1f} s\n")
+    typer.echo(f"{kernel}: {chains:,} chains of {count:,} draws{so_far}, in {account(draws.attrs)}")
     if table:
-        _page().print(table)
+        typer.echo()
+        _Page().print(table)
+
+
+def _busy(doing: str):
+    """A sign of life, where it can be wiped out again."""
+    from limpet.progress import is_live
+
+    console = rich.console.Console(stderr=True)
+    return console.status(doing) if is_live(console) else contextlib.nullcontext()
 
 
 def _print_json(facts):
@@ -499,6 +534,12 @@ def _print_json(facts):
     typer.echo(json.dumps(facts, indent=2))
 
 
-def _page() -> rich.console.Console:
+class _Page(rich.console.Console):
     """Where tables go: as wide as the terminal, or wide enough where there is none."""
-    return rich.console.Console(width=None if sys.stdout.isatty() else PAGE)
+
+    def __init__(self):
+        super().__init__(width=None if sys.stdout.isatty() else PAGE)
+
+    def on_broken_pipe(self):
+        """Leave it to `_plainly`; rich would end with status 1."""
+        raise

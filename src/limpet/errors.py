@@ -56,12 +56,12 @@ class LimpetWarning(UserWarning):
 
 
 class InterruptedWarning(LimpetWarning):
-    """A signal stopped a run before it had all its draws.
+    """A signal, or the function `progress`, stopped a run before it had all its draws.
 
     Attributes
     ----------
     signal : int or None
-        The number of the signal.
+        The number of the signal; None if it was `progress` that said stop.
     """
 
     def __init__(self, message, signal=None):
@@ -71,6 +71,10 @@ class InterruptedWarning(LimpetWarning):
 
 class MixingWarning(LimpetWarning):
     """The chains have not mixed well enough for what was asked."""
+
+
+class SlowPathWarning(LimpetWarning):
+    """A model that limpet's own compiler cannot do; XLA can, and takes longer."""
 
 
 class PrecisionWarning(LimpetWarning):
@@ -143,12 +147,17 @@ def real_array(name, value, expected):
 
 
 def warn(message, category):
-    """Warn at the line outside limpet that led here."""
+    """Warn at the line outside limpet that led here; what cannot be shown ends no run."""
     ours = os.path.dirname(__file__)
     level, frame = 1, sys._getframe()
     while frame is not None and frame.f_code.co_filename.startswith(ours):
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, category, stacklevel=level)
+    try:
+        warnings.warn(message, category, stacklevel=level)
+    except Warning:  # which is an error to this user
+        raise
+    except Exception:  # standard error is closed
+        return
 
 
 def _number(name, value):

@@ -6,7 +6,6 @@ weigh: Bennett's identity, with the constants of the Surface Augmented Sampler (
 
 import math
 import signal
-import warnings
 from typing import NamedTuple
 
 import jax
@@ -21,6 +20,7 @@ from limpet.layout import read_points
 from limpet.progress import Show
 from limpet.results import check_draws
 from limpet.run import sample
+from limpet.signals import on_interruption, tell_interruption
 from limpet.start import check_resolution, find_vectors
 from limpet.target import Target, check_target
 
@@ -182,11 +182,10 @@ def ladder(
     for rung in rungs:  # before any work is done
         check_resolution(rung, points)
 
-    ratios, stopped_by = [], None
+    ratios, came = [], []
     for k, rung in enumerate(rungs):
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", InterruptedWarning)
+            with on_interruption(came.append):
                 tree = sample(
                     rung,
                     points,
@@ -199,19 +198,17 @@ def ladder(
                     workers=workers,
                     progress=progress,
                 )
-        except InterruptedWarning as interruption:
-            stopped_by = interruption.signal
-            break
         except KeyboardInterrupt as interruption:
             if interruption.args:  # asked twice
                 raise
-            stopped_by = signal.SIGINT  # before the run had begun
+            came.append(InterruptedWarning("", signal.SIGINT))  # before the run had begun
+        if came:
             break
         ratios.append(partition_ratio(tree))
         points = tree["posterior"].to_dataset()["x"].values[:, -1]
-    if stopped_by is not None:
+    if came:
         message = f"Interrupted: {len(ratios)} of {len(rungs)} rungs were finished."
-        warn(InterruptedWarning(message, stopped_by), InterruptedWarning)
+        tell_interruption(InterruptedWarning(message, came[0].signal))
     return _curve(rungs, ratios, rungs[0].values(jnp.asarray(points[0])).size)
 
 

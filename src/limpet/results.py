@@ -13,6 +13,7 @@ import xarray as xr
 
 from limpet import notebook
 from limpet.attributes import attributes_of, nested
+from limpet.clock import times_of
 from limpet.errors import InputError
 from limpet.kernels.base import Kernel, Move, Outcome
 from limpet.layout import Layout
@@ -59,8 +60,7 @@ def tree(arrays: dict[str, dict], layout: Layout, snapshots: list[dict], about: 
         **{name: about[name] for name in ("kernel", "seed", "limpet_version", "warmup", "thin")},
         "draws_asked": about["draws"],
         "parameters": _parameters(about, np.median(sizes, 0)),
-        "seconds": max(float(snapshot["seconds"]) for snapshot in snapshots),
-        "compile_seconds": max(float(snapshot["compile_seconds"]) for snapshot in snapshots),
+        **times_of(snapshots),
         **totals(groups["moves"], about["moves"]),
     }
     result.attrs = nested(attributes)

@@ -3,8 +3,6 @@
 import dataclasses
 import os
 import queue
-import signal
-import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.metadata import version
@@ -29,12 +27,13 @@ from limpet.errors import (
 )
 from limpet.kernels import SAS, Kernel, Lifted, Move, SurfaceSampler
 from limpet.layout import read_points
-from limpet.progress import Progress, Show, shown
+from limpet.progress import DOING, Show, at_the_start, shown
+from limpet.reporter import Reporter
+from limpet.signals import Signals, not_done, tell_interruption
 from limpet.start import JITTER, check_resolution, find_vectors
 from limpet.store import Store
 from limpet.target import Target, check_target
 from limpet.voyage import LOOK, Plan, Voyage
-from limpet.watch import UNKNOWN, mixing
 
 COMMIT = 1.0  # seconds between two commits of a tile to a store, at least
 WRITING = 0.02  # most of the time that a commit may take
@@ -61,7 +60,7 @@ def sample(
     """Draw from a target near its surface.
 
     Ctrl-C (or SIGTERM) stops at the next block and returns what was drawn so far; a second one
-    stops at once.
+    stops at once. In a thread, where no signal is heard, `progress` can stop a run.
 
     Parameters
     ----------
@@ -99,14 +98,18 @@ def sample(
         draws are the same whatever their number.
     progress : bool or callable
         Whether to show how the run goes, on standard error; or a function that is given a
-        `limpet.Progress` every now and then.
+        `limpet.Progress` about five times a second. If it returns False the run stops as by
+        Ctrl-C; if it raises, that is a warning, and the run goes on.
 
     Returns
     -------
     xarray.DataTree
         Groups `posterior`, `sample_stats` and `moves`, in ArviZ's schema; `attrs` has kernel,
-        parameters (as tuned), steps, seconds, acceptance and counts. With a store, draws are read
-        from it as they are used.
+        parameters (as tuned), steps, acceptance and counts, and where the time went: `seconds` for
+        the draws, before that `start_seconds` (tracing, and the search for the surface),
+        `compile_seconds` and `warmup_seconds`, and `wall_seconds` in all. They are wall-clock
+        times, of all sessions of a run that was resumed. With a store, draws are read from it as
+        they are used.
 
     Examples
     --------
@@ -117,6 +120,7 @@ def sample(
     >>> dict(draws.posterior["x"].sizes)
     {'chain': 4, 'draw': 200, 'x_dim': 2}
     """
+    began = time.perf_counter()
     if kernel is None:
         kernel = SAS() if keep_surface is True else Lifted()
     _check(target, kernel, keep_surface)
@@ -134,6 +138,7 @@ def sample(
     path = None if store is None else _new_path(store)
     structure = None if path is None else layout.to_json()
     with shown(progress) as show:
+        show(at_the_start(plan.chains, plan.draws))
         width = tile.width_for(plan.chains)
         flat = target.on_vectors(layout).checked(jnp.asarray(guesses[0]))
         spare = -plan.chains % width
@@ -143,12 +148,12 @@ def sample(
         about = _about(kernel, flat, layout, plan, width)
         if path is None:
             room = _memory(plan, layout)
-            return _Run(kernel, flat, layout, starts, plan, about, room, workers).go(show)
+            return _Run(kernel, flat, layout, starts, plan, about, room, workers).go(show, began)
         about |= {"layout": structure, "target": _described(flat, starts)}
         one = plan._replace(draws=1)
         blank = Voyage(kernel, flat, starts, 0, one, _memory(one, layout)).snapshot()
         with Store.create(path, about, starts, blank) as room:
-            return _Run(kernel, flat, layout, starts, plan, about, room, workers).go(show)
+            return _Run(kernel, flat, layout, starts, plan, about, room, workers).go(show, began)
 
 
 def resume(
@@ -190,6 +195,7 @@ def resume(
     >>> limpet.resume(store, circle, draws=300).posterior["x"].shape
     (4, 300, 2)
     """
+    began = time.perf_counter()
     check_target(target)
     workers = _workers(workers)
     keep_programs()
@@ -209,7 +215,7 @@ def resume(
         run.restore()
         if asked > about["draws"]:
             room.extend(asked)
-        return run.go(show)
+        return run.go(show, began)
 
 
 class _Run:
@@ -218,14 +224,12 @@ class _Run:
     def __init__(self, kernel, target, layout, starts, plan, about, room, workers):
         self.kernel, self.target, self.layout = kernel, target, layout
         self.plan, self.about, self.room = plan, about, room
-        self.began = time.perf_counter()
         tiles = len(starts) // about["width"]
         self.voyages = [Voyage(kernel, target, starts, k, plan, room) for k in range(tiles)]
         self.workers = min(workers, len(self.voyages))
         self.writer = ThreadPoolExecutor(1)  # so that no worker waits for a disk
         self.writing: dict[int, tuple[float, Future]] = {}  # by tile: since when, and what
         self.error = None
-        self.drawing_since = None  # when, and with how many draws
 
     def restore(self):
         """Go on from where the store is."""
@@ -239,36 +243,51 @@ class _Run:
                     chain, at = np.nonzero(known)
                     voyage.watch.add(chain, first + at, x[known])
 
-    def go(self, show: Show) -> xr.DataTree:
-        """Run until every chain has its draws, or a signal says stop."""
-        with _Signals() as signals, self.writer:
-            show(self._progress("compile"))
-            self.voyages[0].embark(self.began)
-            for voyage in self.voyages[1:]:
-                voyage.embark(time.perf_counter())
-            todo = queue.PriorityQueue()
-            for voyage in self.voyages:
-                if not voyage.arrived:
-                    todo.put((voyage.step, voyage.index))
-            threads = [
-                threading.Thread(target=self._work, args=(todo, signals.stop))
-                for _ in range(self.workers)
-            ]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                while thread.is_alive():
-                    drawing = all(voyage.drawing for voyage in self.voyages)
-                    show(self._progress("draws" if drawing else "warmup"))
-                    thread.join(LOOK)
+    def go(self, show: Show, began: float) -> xr.DataTree:
+        """Run until every chain has its draws, or somebody says stop; `began` is when that was."""
+        self.reporter = Reporter(self.voyages, self.kernel, self.plan, show, began)
+        with Signals() as signals, self.writer:
+            with signals.nothing_to_lose():
+                self._compile(began, signals.stop)
+            if not signals.stop.is_set():
+                self._draw(signals.stop)
             if isinstance(self.room, Store):
                 for voyage in self.voyages:
                     self._guarded(lambda voyage=voyage: self._commit(voyage))
                 self._guarded(self._finish_writing)
-        if self.error is not None:
-            raise self.error
-        show(self._progress("done"))
-        return self._result(signals.came)
+        phase, stop = self.reporter.phase, signals.stop
+        if self.error is None:
+            self.reporter.tell("done", stop)
+        if error := self.error or self.reporter.failure:
+            raise error
+        return self._result(signals.came, phase)
+
+    def _compile(self, began, stop):
+        compiling_since = time.perf_counter()
+        try:
+            self.reporter.tell("compile", stop)
+            for voyage in () if stop.is_set() else self.voyages:
+                voyage.embark()
+        finally:
+            now = time.perf_counter()
+            for voyage in self.voyages:
+                voyage.count_from(now, compiling_since - began, now - compiling_since)
+
+    def _draw(self, stop):
+        todo = queue.PriorityQueue()
+        for voyage in self.voyages:
+            if not voyage.arrived:
+                todo.put((voyage.step, voyage.index))
+        threads = ThreadPoolExecutor(self.workers)
+        work = [threads.submit(self._work, todo, stop) for _ in range(self.workers)]
+        threads.shutdown(wait=False)
+        while True:
+            drawing = not self.plan.warmup or all(voyage.drawing for voyage in self.voyages)
+            self.reporter.tell("draws" if drawing else "warmup", stop)
+            if not not_done(work, LOOK):
+                break
+        for each in work:
+            each.result()
 
     def _work(self, todo, stop):
         """Advance the tile that is most behind, until there is none or it is time to stop."""
@@ -320,62 +339,28 @@ class _Run:
         for _, writing in self.writing.values():
             writing.result()
 
-    def _drawn(self):
-        kept = [voyage.collector.kept["posterior"].draws for voyage in self.voyages]
-        return int(np.minimum(np.concatenate(kept), self.plan.draws).sum())
-
-    def _common(self):
-        """Draws that every chain has."""
-        fewest = min(int(voyage.collector.draws.min()) for voyage in self.voyages)
-        return min(fewest, self.plan.draws)
-
-    def _mixing(self):
-        return mixing([voyage.watch for voyage in self.voyages], self._common())
-
-    def _progress(self, phase):
-        drawn, asked = self._drawn(), self.plan.chains * self.plan.draws
-        rate = left = None
-        if phase in ("draws", "done"):
-            now = time.perf_counter()
-            since, before = self.drawing_since = self.drawing_since or (now, drawn)
-            if drawn > before:
-                rate = (drawn - before) / (now - since)
-                left = (asked - drawn) / rate
-        books = [voyage.collector for voyage in self.voyages]
-        counts = np.sum([book.counts[0].sum(axis=(0, 2)) for book in books], axis=0)
-        likely = np.sum([book.acceptance[0].sum(axis=0) for book in books], axis=0)
-        mixed = UNKNOWN if phase == "compile" else self._mixing()
-        return Progress(
-            phase=phase,
-            draws=drawn,
-            asked=asked,
-            chains=self.plan.chains,
-            draws_per_second=rate,
-            seconds_left=left,
-            acceptance={
-                move.name.lower(): float(likely[move] / counts[move]) if counts[move] else None
-                for move in self.kernel.moves
-            },
-            r_hat=None if np.isnan(mixed.r_hat) else mixed.r_hat,
-            ess=None if np.isnan(mixed.ess) else mixed.ess,
-        )
-
-    def _result(self, signal_number):
+    def _result(self, signal_number, phase):
         for voyage in self.voyages:
             advice.warn_of_singular_surface(voyage.begin, jax.tree.map(np.asarray, voyage.states))
         stuck = [voyage for voyage in self.voyages if voyage.stuck.any()]
         if stuck:
             raise self._stuck(stuck)
-        draws = self._common()
+        draws = self.reporter.common()
         tree = self._tree(draws)
         if draws < self.plan.draws or signal_number is not None:  # it may have come at the very end
-            held = isinstance(self.room, Store) and draws < self.plan.draws
-            after = "; limpet.resume(store, target) goes on" if held else ""
-            message = f"Interrupted: {draws:,} of {self.plan.draws:,} draws per chain were made"
-            warn(InterruptedWarning(f"{message}{after}.", signal_number), InterruptedWarning)
+            message = self._interruption(draws, phase)
+            tell_interruption(InterruptedWarning(message, signal_number))
         dimension = self.layout.size - self.about["constraints"]
-        advice.warn_of(tree, self.kernel, self.layout, dimension, self._mixing())
+        advice.warn_of(tree, self.kernel, self.layout, dimension, self.reporter.mixing())
         return tree
+
+    def _interruption(self, draws, phase):
+        message = f"Interrupted: {draws:,} of {self.plan.draws:,} draws per chain were made"
+        if not draws and phase in DOING:
+            message += f", for the run was still {DOING[phase]}"
+        if draws < self.plan.draws and isinstance(self.room, Store):
+            message += "; limpet.resume(store, target) goes on"
+        return f"{message}."
 
     def _tree(self, draws, keep=None):
         """The first `draws` draws of every chain, or of those to keep."""
@@ -408,31 +393,6 @@ class _Run:
             return stores.open(self.room.path)
         except (OSError, StoreError):
             return None
-
-
-class _Signals:
-    """Ctrl-C and SIGTERM ask to stop; asked twice, they interrupt."""
-
-    def __init__(self):
-        self.stop = threading.Event()
-        self.came = None  # the number of the first one
-
-    def __enter__(self):
-        main = threading.current_thread() is threading.main_thread()
-        numbers = (signal.SIGINT, signal.SIGTERM) if main else ()
-        self.before = {number: signal.signal(number, self._handle) for number in numbers}
-        return self
-
-    def __exit__(self, *_):
-        self.stop.set()
-        for number, handler in self.before.items():
-            signal.signal(number, handler)
-
-    def _handle(self, number, _):
-        if self.came is not None:
-            raise KeyboardInterrupt(number)
-        self.came = number
-        self.stop.set()
 
 
 def _check(target, kernel, keep_surface):

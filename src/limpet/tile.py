@@ -9,7 +9,6 @@ once.
 """
 
 import functools
-import logging
 from typing import NamedTuple
 
 import jax
@@ -18,12 +17,17 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, UInt8
 
 from limpet import native
+from limpet.errors import SlowPathWarning, warn
 from limpet.kernels.base import Kernel, Outcome, State
 from limpet.linalg import factor
 from limpet.noise import Generator, draw
+from limpet.signals import interruptible
 from limpet.target import RUN_ONCE, Target, uses
 
-LOG = logging.getLogger("limpet")
+# How many times slower steps are by XLA than by limpet.native, for up to so many constraints, as
+# measured with Lifted and SAS: spheres in 2 to 5 dimensions, and chains of 4 and 10 beads.
+SLOWER = {2: "2 to 7", np.inf: "10 to 35"}
+_WARNED: set[tuple] = set()  # models whose users know that they are slow
 WIDTH = 128  # most chains in a tile
 LARGE = 256  # numbers of a chain's state
 # Two threads of XLA that are in batches of these at the same time can wait for each other for ever
@@ -96,20 +100,46 @@ def _compiled(tree, shapes, names):
     carry = jax.tree.map(lambda leaf: leaf.update(shape=leaf.shape[1:]), carries)
     scales = dict.fromkeys(names, jax.ShapeDtypeStruct((), jnp.float64))
     zero = functools.partial(_zero, constants[1], *carry)
-    return scan(step, constants, carry, scales, width, block_for(n), zero)
+    on_refusal = functools.partial(_warn_of_xla, constants[1], carry[0].x)
+    return scan(step, constants, carry, scales, width, block_for(n), zero, on_refusal)
 
 
-def scan(function, constants, carry, inputs, width: int, block: int, zero=lambda: None):
+def scan(
+    function,
+    constants,
+    carry,
+    inputs,
+    width: int,
+    block: int,
+    zero=lambda: None,
+    on_refusal=lambda reason: None,
+):
     """`native.scan` where that can be, else the same by XLA, for one width and whole blocks.
 
     `carry` and `inputs` are examples, or shapes, for one chain and one step; `zero()` tells which
-    entries of the carry are always zero.
+    entries of the carry are always zero; `on_refusal(reason)` is called before XLA is.
     """
     try:
         return native.scan(function, constants, carry, inputs, zero())
     except native.UnsupportedError as reason:
-        LOG.info("Steps are compiled by XLA, which is slower; what limpet.native lacks: %s", reason)
+        on_refusal(reason)
         return _scan_by_xla(function, constants, carry, inputs, width, block)
+
+
+def _warn_of_xla(target, x, reason):
+    """Warn, once for each model, that its steps will be slow."""
+    model = target.q, target.log_density, target.inside
+    if model in _WARNED:
+        return
+    m = jax.eval_shape(target.q, x).shape[0]
+    factor = next(text for most, text in SLOWER.items() if m <= most)
+    warn(
+        f"The steps of this model are compiled by XLA, which makes them {factor} times slower (with"
+        f" m = {m}), though no less right, for limpet's own compiler cannot do: {reason}. If that"
+        " is an operation in q, log_density or inside, try to write them without it.",
+        SlowPathWarning,
+    )
+    _WARNED.add(model)
 
 
 def _zero(target, state: State, generator):
@@ -143,7 +173,7 @@ def _scan_by_xla(function, constants, carry, inputs, width, block):
         return jax.ShapeDtypeStruct((width, *more, *leaf.shape), leaf.dtype)
 
     shapes = jax.tree.map(shape, carry), jax.tree.map(lambda leaf: shape(leaf, block), inputs)
-    program = jax.jit(scan).lower(constants, *shapes).compile()
+    program = interruptible(jax.jit(scan).lower(constants, *shapes).compile)()
 
     def run(constants, carries, inputs, over=None):
         made = []

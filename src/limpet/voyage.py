@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from limpet import noise, tile
+from limpet.clock import PHASES
 from limpet.collect import Collector, Room
 from limpet.kernels.base import Kernel, State
 from limpet.noise import Generator
@@ -53,15 +54,20 @@ class Voyage:
         self.patience = min(PATIENCE / kernel.draw_share(), LONGEST)  # steps without a draw
         self.step, self.trace = 0, None
         self.pace = LOOK  # seconds that a block takes
-        self.seconds = self.compile_seconds = 0.0
+        self.times = dict.fromkeys(PHASES, 0.0)  # wall-clock, of all sessions
+        self.since = 0.0  # when the time not yet accounted for began
 
-    def embark(self, began: float):
-        """Compile, or find what was compiled before; `began` is when that began."""
+    def embark(self):
+        """Compile, or find what was compiled before."""
         scales = self.tuner.scales(self.step, self.block)
         carry = self.states, self.generators
         self.program = tile.compiled(self.kernel, self.target, carry, scales)
-        self.since = time.perf_counter()
-        self.compile_seconds += self.since - began
+
+    def count_from(self, now: float, start: float, compile: float):
+        """From now on count warm-up and draws; so many seconds went to the phases before."""
+        self.times["start_seconds"] += start
+        self.times["compile_seconds"] += compile
+        self.since = now
 
     @property
     def drawing(self) -> bool:
@@ -95,23 +101,28 @@ class Voyage:
         now = time.perf_counter()
         self.pace = (now - began) / blocks
         drawing = max(0, self.step - first - skip) / (self.step - first)
-        self.seconds, self.since = self.seconds + drawing * (now - self.since), now
+        self.times["seconds"] += drawing * (now - self.since)
+        self.times["warmup_seconds"] += (1 - drawing) * (now - self.since)
+        self.since = now
+
+    @property
+    def steps_left(self) -> float:
+        """About how many steps are still needed."""
+        missing = max(0, self.collector.missing) / self.kernel.draw_share()
+        return max(0, self.plan.warmup - self.step) + missing
 
     @property
     def _blocks(self):
         """As many as make looking cheap, but not many more than are still needed."""
-        missing = self.collector.missing / self.kernel.draw_share()
-        steps = max(0, self.plan.warmup - self.step) + missing
         most = tile.blocks_at_once(len(self.states.x), self.block)
         most = min(most, np.ceil(LOOK / self.pace))
-        return int(np.clip(np.ceil(steps / self.block), 1, most))
+        return int(np.clip(np.ceil(self.steps_left / self.block), 1, most))
 
     def snapshot(self) -> dict[str, np.ndarray]:
         """All that it needs to go on, as arrays by name that nothing changes afterwards."""
         numbers = {
             "step": np.int64(self.step),
-            "seconds": np.float64(self.seconds),
-            "compile_seconds": np.float64(self.compile_seconds),
+            **{name: np.float64(seconds) for name, seconds in self.times.items()},
             "sizes": np.array(list(self.tuner.found().values())),
             "centres": self.tuner.centres,
             "record": self.tuner.record,
@@ -125,8 +136,7 @@ class Voyage:
     def restore(self, snapshot: dict[str, np.ndarray]):
         """Go on from a snapshot."""
         self.step = int(snapshot["step"])
-        self.seconds = float(snapshot["seconds"])
-        self.compile_seconds = float(snapshot["compile_seconds"])
+        self.times = {name: float(snapshot[name]) for name in PHASES}
         self.tuner.centres, self.tuner.record = snapshot["centres"], snapshot["record"]
         self.tuner.spread = float(snapshot["spread"])
         self.states = State(*_named(snapshot, "state", State))

@@ -31,6 +31,7 @@ import numpy as np
 from limpet.cache import kept
 from limpet.native import operations
 from limpet.native.code import LANES, UnsupportedError, locate
+from limpet.signals import interruptible
 from limpet.target import ADDRESS, fingerprint_of
 
 __all__ = ["LANES", "UnsupportedError", "scan", "zeros"]
@@ -118,6 +119,7 @@ def _machine():
     return target.create_target_machine(cpu=name, features=features, opt=3, jit=True)
 
 
+@interruptible
 def _compiled(text) -> bytes:
     """The machine code of a text, as an object file."""
     machine, module = _machine(), llvm.parse_assembly(text)

@@ -14,6 +14,7 @@ from limpet.errors import InputError, InterruptedWarning, MixingWarning
 from limpet.paper import experiments, figures, verdicts
 from limpet.paper.experiments import PAPERS_SIZE, Effort
 from limpet.paper.verdicts import Verdict
+from limpet.signals import on_interruption
 
 EFFORTS = {"quick": 0.1, "default": 1.0, "full": 2.0}
 
@@ -160,9 +161,13 @@ def reproduce(effort: Effort = PAPERS_SIZE, only: list[str] | None = None) -> It
         own = dataclasses.replace(effort, seed=effort.seed_of(number))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", MixingWarning)  # slow mixing is what some of them show
-            warnings.simplefilter("error", InterruptedWarning)
-            data = experiment.run(own)
+            with on_interruption(_give_up):
+                data = experiment.run(own)
         yield Finding(name, experiment, data, experiment.judge(data), time.monotonic() - began)
+
+
+def _give_up(interruption: InterruptedWarning):
+    raise interruption
 
 
 def table(findings: list[Finding]) -> rich.table.Table:
