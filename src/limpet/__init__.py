@@ -15,6 +15,7 @@ from limpet.cache import keep_programs  # noqa: E402
 keep_programs()
 
 from limpet.diagnostics import autocorrelation_time  # noqa: E402
+from limpet.draws import open  # noqa: E402
 from limpet.errors import (  # noqa: E402
     InputError,
     InterruptedWarning,
@@ -34,7 +35,6 @@ from limpet.progress import Progress  # noqa: E402
 from limpet.results import Summary, summary  # noqa: E402
 from limpet.run import resume, sample  # noqa: E402
 from limpet.start import find_start  # noqa: E402
-from limpet.store import open  # noqa: E402
 from limpet.target import Target  # noqa: E402
 
 __all__ = [

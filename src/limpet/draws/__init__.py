@@ -1,0 +1,5 @@
+"""Where draws go on disk: what a store is, how it is written, read and checked."""
+
+from limpet.draws.reader import open
+
+__all__ = ["open"]
