@@ -1,4 +1,4 @@
-"""The command `limpet`: sample, resume, summary, plot, reproduce, info.
+"""The command `limpet`: sample, resume, summary, check, plot, reproduce, info.
 
 Results go to standard output, everything else to standard error. limpet and JAX take seconds to
 import: commands import them when they run, so that help is there at once.
@@ -214,6 +214,26 @@ def summary(store: Store, as_json: Json = False):
 
 @app.command()
 @_plainly()
+def check(store: Store, as_json: Json = False):
+    """Say what of a store is intact, file by file.
+
+    Example: limpet check run.zarr
+
+    Ends with status 1 if something is damaged. A run that is going on may look damaged.
+    """
+    from limpet.draws import check as check_store
+
+    report = check_store(store)
+    if as_json:
+        _print_json(report.to_json())
+    else:
+        typer.echo(str(report))
+    if not report.intact:
+        raise typer.Exit(1)
+
+
+@app.command()
+@_plainly()
 def plot(
     store: Store,
     out: Annotated[
@@ -371,9 +391,9 @@ def _recorded_problem(store: Path) -> Path:
     """The file that a run was begun or last resumed with."""
     import zarr
 
-    from limpet.store import read_about
+    from limpet.draws.reader import specification_of
 
-    read_about(store)  # refuses what is not a store
+    specification_of(store)  # refuses what is not a store
     recorded = zarr.open_group(store, mode="r").attrs.get("problem")
     if recorded is None or not Path(str(recorded)).is_file():
         why = "No problem file is recorded" if recorded is None else f"{recorded} is not there"

@@ -224,20 +224,23 @@ class _Run:
             intact, wrong = self.room.states_of(k)
             if not intact and never_written(self.room.path, self.room.specification, k):
                 continue
-            for state in intact:
+            after = "begin again from their starts"
+            for tried, state in enumerate(intact):
                 try:
                     self.commits.restore(self.voyages[k], state)
+                    after = (
+                        f"go on from draw {self.voyages[k].collector.draws.min():,}"
+                        if tried
+                        else ""
+                    )
                     break
                 except StoreError as error:
                     wrong.append(str(error))
                     self.voyages[k] = self._voyage(k)
-            else:
+            if after:
                 message = damaged_tile(self.room.path, self.room.specification, k, wrong)
-                warn(
-                    f"{message}: these chains begin again from their starts, and will have the"
-                    " same draws, bit for bit.",
-                    LimpetWarning,
-                )
+                same = "and will have the same draws, bit for bit"
+                warn(f"{message}: these chains {after}, {same}.", LimpetWarning)
 
     def begin(self):
         """Write the first state of every tile that has none: draws are never without one."""

@@ -20,9 +20,9 @@ from limpet.voyage import Voyage
 SOONEST = 1.0  # seconds between two commits of a tile, at least, if little waits
 LATEST = 2.5  # seconds between two commits of a tile, at most: with the writing, never five
 SHARE = 0.05  # of the time that writing may take while that needs no longer waits than these
-# bytes that may wait to be written, and as many to be handed over: a disk that writes a hundred
+# bytes that may wait to be written, and as many to be handed over: a disk that writes fifty
 # megabytes a second is done with both in little more than a second
-WAITING = 2**26
+WAITING = 2**25
 
 
 @dataclasses.dataclass

@@ -113,7 +113,7 @@ def damaged_tile(path: Path, run: RunSpecification, tile: int, wrong: list[str])
     """What to say of a tile of which no state is left."""
     chains = run.chains_of(tile)
     return (
-        f"store={str(path)!r}: the states of chains {chains[0]} to {chains[-1]} are damaged"
+        f"store={str(path)!r}: what is stored of chains {chains[0]} to {chains[-1]} is damaged"
         f" ({'; '.join(wrong)})"
     )
 

@@ -231,7 +231,7 @@ class Store:
 
     def _describe(self):
         """Write what other readers of zarr need, where it is not so already."""
-        wanted = _metadata(self.specification)
+        wanted = metadata_of(self.specification)
         have = {}
         for name in wanted:
             with contextlib.suppress(files.DamagedError):
@@ -303,7 +303,7 @@ def _check_storable(specification):
         ) from None
 
 
-def _metadata(run):
+def metadata_of(run):
     """The zarr.json of every group and array, by its place."""
     every = [*arrays.draw_arrays(run).values(), arrays.start_array(run)]
     groups = {array.name.split("/")[0] for array in every}
@@ -313,7 +313,7 @@ def _metadata(run):
 
 def _fill(draft, run, starts):
     """Make all folders of a store, and the files that never change."""
-    metadata = _metadata(run)
+    metadata = metadata_of(run)
     for folder in [*map(os.path.dirname, metadata), states.FOLDER, files.DRAFTS]:
         (draft / folder).mkdir(parents=True, exist_ok=True)
     written = [(name, (text,)) for name, text in metadata.items()]
