@@ -51,21 +51,24 @@ def read(store: Path, name: str, size: int | None = None, most: int | None = Non
         if error.errno in (errno.ELOOP, errno.EMLINK):
             raise DamagedError(f"{name!r} is a link") from None
         raise DamagedError(f"{name!r} cannot be read ({error.strerror or error})") from None
-    with io.FileIO(file) as opened:
+    try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
             raise DamagedError(f"{name!r} is not a file")
+        length = f"{name!r} has {status.st_size:,} bytes: expected"
         if size is not None and status.st_size != size:
-            raise DamagedError(f"{name!r} has {status.st_size:,} bytes: expected {size:,}")
+            raise DamagedError(f"{length} {size:,}")
         if most is not None and status.st_size > most:
-            raise DamagedError(f"{name!r} has {status.st_size:,} bytes: expected {most:,} at most")
+            raise DamagedError(f"{length} {most:,} at most")
         contents = bytearray(status.st_size)
-        view, done = memoryview(contents), 0
-        try:
+        with io.FileIO(file, closefd=False) as opened:
+            view, done = memoryview(contents), 0
             while done < len(view) and (more := opened.readinto(view[done:])):
                 done += more
-        except OSError as error:
-            raise DamagedError(f"{name!r} cannot be read ({error.strerror or error})") from None
+    except OSError as error:
+        raise DamagedError(f"{name!r} cannot be read ({error.strerror or error})") from None
+    finally:
+        os.close(file)
     if done < len(view):
         raise DamagedError(f"{name!r} ended early")
     return contents
@@ -129,11 +132,11 @@ def sync_folder(path: Path):
 
 
 def listed(store: Path, folder: str) -> list[str]:
-    """The names in a folder of a store; none if there is no such folder."""
+    """The names in a folder of a store; none if there is no such folder, or a link."""
     try:
         _check_folders(store, f"{folder}/any")
         return os.listdir(store / folder)
-    except OSError:
+    except (OSError, DamagedError):
         return []
 
 
