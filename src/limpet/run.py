@@ -485,7 +485,7 @@ def _specification(kernel, target, layout, plan, width, recognised=None):
 
 def _check_fewer(store, asked):
     """Refuse fewer draws than every chain has: what was counted is of all of them."""
-    if asked < (made := store.made()):
+    if asked < (made := min(store.made(), store.specification.draws)):
         raise InputError(
             f"draws={asked} is less than the {made} that store={str(store.path)!r} has of every"
             " chain: expected as many or more. limpet.open(store) reads those that there are."
