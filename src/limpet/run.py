@@ -1,6 +1,5 @@
 """`limpet.sample` and `limpet.resume`: tiles over workers, with progress, stores and interrupts."""
 
-import contextlib
 import dataclasses
 import functools
 import os
@@ -19,15 +18,14 @@ import xarray as xr
 from limpet import advice, errors, results, tile
 from limpet.collect import Memory
 from limpet.draws import open as open_store
-from limpet.draws.commits import Commits
-from limpet.draws.reader import as_path, damaged_tile, never_written
+from limpet.draws.commits import Commits, NoCommits
+from limpet.draws.reader import as_path
 from limpet.draws.recognition import check_same, described
 from limpet.draws.specification import RunSpecification, check_names, chunk_length
 from limpet.draws.writer import Store, new_path
 from limpet.errors import (
     InputError,
     InterruptedWarning,
-    LimpetWarning,
     StoreError,
     StuckError,
     warn,
@@ -208,39 +206,19 @@ class _Run:
 
     def __init__(self, kernel, target, layout, starts, plan, about, room, workers):
         self.kernel, self.target, self.layout = kernel, target, layout
-        self.plan, self.about, self.room = plan, vars(about), room
+        self.plan, self.about, self.room = plan, dict(vars(about)), room
         self.began = time.perf_counter()
         self._voyage = functools.partial(Voyage, kernel, target, starts, plan=plan, room=room)
         self.voyages = [self._voyage(k) for k in range(about.tiles)]
         self.workers = min(workers, len(self.voyages))
-        self.commits = Commits(room, about.tiles) if isinstance(room, Store) else None
-        self.writer = self.commits or contextlib.nullcontext()
+        stored = isinstance(room, Store)
+        self.commits = self.writer = Commits(room, about.tiles) if stored else NoCommits()
         self.error = None
         self.drawing_since = None  # when, and with how many draws
 
     def restore(self):
-        """Go on from where the store is; a tile of which nothing intact is left begins again."""
-        for k in range(len(self.voyages)):
-            intact, wrong = self.room.states_of(k)
-            if not intact and never_written(self.room.path, self.room.specification, k):
-                continue
-            after = "begin again from their starts"
-            for tried, state in enumerate(intact):
-                try:
-                    self.commits.restore(self.voyages[k], state)
-                    after = (
-                        f"go on from draw {self.voyages[k].collector.draws.min():,}"
-                        if tried
-                        else ""
-                    )
-                    break
-                except StoreError as error:
-                    wrong.append(str(error))
-                    self.voyages[k] = self._voyage(k)
-            if after:
-                message = damaged_tile(self.room.path, self.room.specification, k, wrong)
-                same = "and will have the same draws, bit for bit"
-                warn(f"{message}: these chains {after}, {same}.", LimpetWarning)
+        """Go on from where the store is."""
+        self.commits.restore(self.voyages, self._voyage)
 
     def begin(self):
         """Write the first state of every tile that has none: draws are never without one."""
@@ -303,8 +281,7 @@ class _Run:
 
     def _advance(self, voyage):
         voyage.advance()
-        if self.commits is not None:
-            self.commits.look(voyage)
+        self.commits.look(voyage)
 
     def _commit(self, voyage):
         self.commits.commit(voyage)

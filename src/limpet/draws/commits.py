@@ -8,13 +8,15 @@ loses seconds. On a disk slower than the run, the run waits.
 import dataclasses
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
 from limpet.draws import files
-from limpet.draws.states import State
+from limpet.draws.reader import damaged_tile, never_written
 from limpet.draws.writer import Store
+from limpet.errors import LimpetWarning, StoreError, warn
 from limpet.voyage import Voyage
 
 SOONEST = 1.0  # seconds between two commits of a tile, at least, if little waits
@@ -35,7 +37,29 @@ class _Tile:
     writing: Future | None = None  # gives the seconds that it took
 
 
-class Commits:
+class NoCommits:
+    """Those of a run in memory: there is nothing to do."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def restore(self, voyages: list[Voyage], fresh: Callable[[int], Voyage]):
+        """Tiles are to go on from where they were."""
+
+    def look(self, voyage: Voyage):
+        """A tile has advanced."""
+
+    def commit(self, voyage: Voyage):
+        """A tile is to be written."""
+
+    def finish(self):
+        """Everything is to be written."""
+
+
+class Commits(NoCommits):
     """The commits of a run to a store; one thread writes."""
 
     def __init__(self, store: Store, tiles: int):
@@ -44,9 +68,6 @@ class Commits:
         self.writer = ThreadPoolExecutor(1, "limpet-store")
         self.waiting = 0  # bytes on their way
         self.written = threading.Condition()
-
-    def __enter__(self):
-        return self
 
     def __exit__(self, *_):
         self.writer.shutdown()
@@ -95,8 +116,30 @@ class Commits:
                 self.written.notify_all()
         return time.monotonic() - began
 
-    def restore(self, voyage: Voyage, state: State):
-        """Let a tile go on from a state; refused if it, or a draw that it tells of, is damaged."""
+    def restore(self, voyages: list[Voyage], fresh: Callable[[int], Voyage]):
+        """Let tiles go on from where the store is; one with nothing intact left begins again."""
+        path, run = self.store.path, self.store.specification
+        for k in range(len(voyages)):
+            intact, wrong = self.store.states_of(k)
+            if not intact and never_written(path, run, k):
+                continue
+            after = "begin again from their starts"
+            for tried, state in enumerate(intact):
+                try:
+                    self._go_on(voyages[k], state)
+                    made = voyages[k].collector.draws.min()
+                    after = f"go on from draw {made:,}" if tried else ""
+                    break
+                except StoreError as error:
+                    wrong.append(str(error))
+                    voyages[k] = fresh(k)
+            if after:
+                same = "and will have the same draws, bit for bit"
+                message = damaged_tile(path, run, k, wrong)
+                warn(f"{message}: these chains {after}, {same}.", LimpetWarning)
+
+    def _go_on(self, voyage, state):
+        """Go on from a state; refused if it, or a draw that it tells of, is damaged."""
         _check_fits(state, voyage.snapshot())
         self.store.go_on(voyage.index, state)
         voyage.restore(state.arrays)

@@ -186,7 +186,7 @@ class Store:
                 chunk = draws.chunks[k]
                 if k >= complete:
                     chunk = Chunk(*(part.copy() for part in chunk))
-                writes += [Write(*place) for place in self._places(group, k, chunk)]
+                writes += self._places(group, k, chunk)
             going_on = [k for k in draws.touched if k >= complete]
             draws.chunks = {k: draws.chunks[k] for k in going_on}
             draws.touched = set()
@@ -223,11 +223,11 @@ class Store:
         """The arrays of a group, each with its part of a chunk, which is a view of it."""
         kept = arrays.draw_arrays(self.specification)
         pieces = zip(self.layout.names, self.layout.pieces(chunk.x), strict=True)
-        places = [(kept[group, name], k, piece) for name, piece in pieces]
+        places = [Write(kept[group, name], k, np.asarray(piece)) for name, piece in pieces]
         if group == "posterior":
             stats = {"lp": chunk.lp, "step": chunk.step}
-            places += [(kept["sample_stats", name], k, stats[name]) for name in arrays.STATS]
-        return [place for place in places if not place[0].empty]
+            places += [Write(kept["sample_stats", name], k, stats[name]) for name in arrays.STATS]
+        return [place for place in places if not place.array.empty]
 
     def _describe(self):
         """Write what other readers of zarr need, where it is not so already."""
