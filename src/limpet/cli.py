@@ -404,9 +404,8 @@ def _recorded_problem(store: Path) -> Path:
 
 def _run(draw, problem: Path, store: Path, quiet: bool, as_json: bool):
     """Sample or resume, show how it goes, then what came of it."""
-    import zarr
-
     import limpet
+    from limpet.draws.writer import note
     from limpet.errors import InterruptedWarning
     from limpet.progress import shown
 
@@ -416,8 +415,8 @@ def _run(draw, problem: Path, store: Path, quiet: bool, as_json: bool):
     def record_and_show(now):
         nonlocal recorded
         if not recorded:  # by the first call the store is there; none may follow, after a kill
-            with contextlib.suppress(OSError):  # a full disk is for limpet to report
-                zarr.open_group(store, mode="r+").attrs["problem"] = str(problem.resolve())
+            with contextlib.suppress(limpet.StoreError):  # a full disk is for the run to report
+                note(store, "problem", str(problem.resolve()))
             recorded = True
         show(now)
 

@@ -162,7 +162,8 @@ def resume(
     target : Target
         The target of that run. A store holds no code, so it cannot know it; another is refused.
     draws : int, optional
-        Draws per chain in all, if more than were asked for at first.
+        Draws per chain in all, if not as many as were asked for before: more, or fewer, but no
+        fewer than there are.
     workers, progress
         As in `limpet.sample`.
 

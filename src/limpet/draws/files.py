@@ -127,6 +127,9 @@ def sync_folder(path: Path):
     folder = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(folder)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some disks cannot do this
+            raise
     finally:
         os.close(folder)
 

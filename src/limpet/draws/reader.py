@@ -191,11 +191,11 @@ class _Draws(BackendArray):
             for tile in np.unique(chains // width):
                 for k in np.unique(draws // length):
                     rows, columns = chains // width == tile, draws // length == k
-                    inside = chains[rows] - tile * width, draws[columns] - k * length
-                    part = self._chunk(int(tile), int(k))[np.ix_(*inside, *rest)]
+                    inside = chains[rows] - tile * width, draws[columns] - k * length, *rest
+                    part = self._chunk(int(tile), int(k))[_selection(inside)]
                     if arrays.missing(part).any():
                         self._refuse(int(tile), int(k), "has fewer draws than there should be")
-                    result[np.ix_(rows, columns)] = part
+                    result[_selection((np.flatnonzero(rows), np.flatnonzero(columns)))] = part
         alone = tuple(0 if isinstance(k, int | np.integer) else slice(None) for k in key)
         return result[alone]
 
@@ -216,6 +216,13 @@ class _Draws(BackendArray):
             f" Earlier draws can: use .isel(draw=slice(0, {first})). To make them again, use"
             " limpet.resume(store, target)."
         )
+
+
+def _selection(axes):
+    """What selects these indices of each axis; slices, which are fast, where that can be."""
+    if all((np.diff(indices) == 1).all() for indices in axes):
+        return tuple(slice(indices[0], indices[-1] + 1) for indices in axes)
+    return np.ix_(*axes)
 
 
 def _indices(key, size):

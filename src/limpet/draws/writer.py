@@ -148,12 +148,10 @@ class Store:
 
     def extend(self, draws: int):
         """Ask for another number of draws."""
+        changed = dataclasses.replace(self.specification, draws=draws)
+        note(self.path, "limpet", changed.to_json())
+        self.specification = changed
         with files.explained(self.path, "write to"):
-            changed = dataclasses.replace(self.specification, draws=draws)
-            attributes = read_root(self.path) | {"limpet": changed.to_json()}
-            root = arrays.group_metadata(attributes)
-            files.write(self.path, [("zarr.json", (root,))])
-            self.specification = changed
             self._describe()
 
     def chunk(self, group, first_chain, chains, k):
@@ -252,6 +250,13 @@ class Store:
                 f"store={str(self.path)!r} was removed or replaced while the run was writing to it."
                 " Start again with a store that nothing else touches."
             )
+
+
+def note(path: Path, name: str, value):
+    """Write an attribute of a store."""
+    root = arrays.group_metadata(read_root(path) | {name: value})
+    with files.explained(path, "write to"):
+        files.write(path, [("zarr.json", (root,))])
 
 
 def new_path(store) -> Path:
