@@ -146,3 +146,17 @@ def test_an_error_of_the_disk_is_not_lost(tmp_path, monkeypatch):
         limpet.sample(TARGET, [1.0, 0.0], draws=10**7, store=tmp_path / "run.zarr", progress=False)
     assert caught.value.draws is not None
     assert {name.startswith("limpet-store") for name in count} == {True}  # no worker writes
+
+
+def test_a_run_that_has_ended_keeps_no_worker_waiting(monkeypatch):
+    monkeypatch.setattr(commits, "WAITING", 1)
+    book = commits.Commits(Disk(Clock(), 0.0), 2)
+    book.__exit__()
+    collector = types.SimpleNamespace(kept={})
+    for index in (0, 1):  # the second waited for the first, for ever
+        voyage = types.SimpleNamespace(
+            index=index, step=1, collector=collector, snapshot=lambda: {"x": np.zeros(9)}
+        )
+        with pytest.raises(RuntimeError, match="shutdown"):
+            book.commit(voyage)
+    assert not book.waiting

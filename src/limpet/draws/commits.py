@@ -98,7 +98,11 @@ class Commits(NoCommits):
             self.written.wait_for(lambda: not self.waiting or self.waiting + size <= WAITING)
             self.waiting += size
         mine.since, mine.step = time.monotonic(), voyage.step
-        mine.writing = self.writer.submit(self._write, voyage.index, writes, snapshot, size)
+        try:
+            mine.writing = self.writer.submit(self._write, voyage.index, writes, snapshot, size)
+        except RuntimeError:  # the run has ended: others that wait must not wait for this
+            self._done(size)
+            raise
 
     def finish(self):
         """Wait until everything is written."""
@@ -111,10 +115,13 @@ class Commits(NoCommits):
         try:
             self.store.commit(tile, writes, snapshot)
         finally:
-            with self.written:
-                self.waiting -= size
-                self.written.notify_all()
+            self._done(size)
         return time.monotonic() - began
+
+    def _done(self, size):
+        with self.written:
+            self.waiting -= size
+            self.written.notify_all()
 
     def restore(self, voyages: list[Voyage], fresh: Callable[[int], Voyage]):
         """Let tiles go on from where the store is; one with nothing intact left begins again."""
