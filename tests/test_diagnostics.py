@@ -263,7 +263,7 @@ def far(x):
 
 def test_few_draws_from_a_far_start_are_told_to_be_few():
     target = limpet.Target(far, eps=0.01, log_density=lambda x: -((x[0] - 1) ** 2) / 2)
-    kernel = limpet.RandomWalk(sigma=0.01)
+    kernel = limpet.RandomWalk(step_size=0.01)
     draws, said = warnings_of(target, [900.0, 0.0], draws=2, warmup=0, chains=16, kernel=kernel)
     assert draws.posterior["x"][..., 0].mean() > 500
     assert len(said) == 1
@@ -276,7 +276,7 @@ def nested(x):
 
 
 def test_chains_that_disagree_get_no_number_of_draws():
-    kernel = limpet.SurfaceSampler(sigma_hrd=0.1)
+    kernel = limpet.SurfaceSampler(step_size=0.1)
     start = [[1.0, 0.0], [3.0, 0.0]] * 8
     _, said = warnings_of(limpet.Target(nested, 0.01), start, draws=300, warmup=0, kernel=kernel)
     assert len(said) == 1

@@ -74,7 +74,7 @@ def travelling(number, problem):
 def travelling_surface(number, problem):
     rng = np.random.default_rng([number, 1])
     sigma = slide(rng, problem) / 1.5
-    return limpet.SurfaceSampler(sigma_hrd=sigma, trajectory=int(rng.integers(2, 5)))
+    return limpet.SurfaceSampler(step_size=sigma, steps=int(rng.integers(2, 5)))
 
 
 def lifted(number, problem):

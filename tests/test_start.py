@@ -142,7 +142,7 @@ def test_few_points_are_one_piece(count):
 
 @pytest.mark.parametrize("chains", [1, 3, 5, 129])
 def test_without_jitter_all_chains_begin_at_the_start(chains):
-    walk = limpet.RandomWalk(sigma=1e-9)
+    walk = limpet.RandomWalk(step_size=1e-9)
     options = dict(draws=1, warmup=0, chains=chains, kernel=walk, progress=False)
     x = limpet.sample(SPHERE, NORTH, jitter=0, **options).posterior["x"].values
     np.testing.assert_allclose(x[:, 0], np.tile(NORTH, (chains, 1)), atol=1e-7)
@@ -186,7 +186,7 @@ STARTS = [[0.0, 0.0], [5.0, 0.0], [0.01, 0.0], [0.02, 0.0]]
 def test_chains_where_the_density_is_absurd_are_named():
     target = limpet.Target(lambda x: x[1:], 0.1, log_density=steep)
     message = r"^Chains 1 hardly left .*is -2\.5e\+04 or less, .* others about -.*smaller jitter"
-    walk = limpet.RandomWalk(sigma=1e-6)
+    walk = limpet.RandomWalk(step_size=1e-6)
     with pytest.warns(limpet.LimpetWarning, match=message):
         limpet.sample(target, STARTS, draws=100, warmup=0, kernel=walk, progress=False)
 
@@ -195,6 +195,6 @@ def test_chains_that_are_trapped_where_the_density_is_absurd_are_named():
     target = limpet.Target(lambda x: x[1:], 0.1, log_density=trap)
     options = dict(draws=100, warmup=0, progress=False)
     with pytest.warns(limpet.LimpetWarning, match=r"^Chains 1 never left .*is -1e\+05 or less"):
-        limpet.sample(target, STARTS, kernel=limpet.RandomWalk(sigma=0.1), **options)
+        limpet.sample(target, STARTS, kernel=limpet.RandomWalk(step_size=0.1), **options)
     with pytest.raises(limpet.StuckError, match=r"^Chains 1 made .*is -1e\+05 or less"):
         limpet.sample(target, STARTS, kernel=limpet.SAS(sigma_hrd=0.1), **options)

@@ -23,6 +23,7 @@ import jax
 jax.config.update("jax_enable_x64", True)
 
 from limpet.diagnostics import autocorrelation_time  # noqa: E402
+from limpet.draws import open  # noqa: E402
 from limpet.errors import (  # noqa: E402
     InputError,
     InterruptedWarning,
@@ -43,7 +44,6 @@ from limpet.progress import Progress  # noqa: E402
 from limpet.results import Summary, summary  # noqa: E402
 from limpet.run import resume, sample  # noqa: E402
 from limpet.start import find_start  # noqa: E402
-from limpet.store import open  # noqa: E402
 from limpet.target import Target  # noqa: E402
 
 __all__ = [

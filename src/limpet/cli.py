@@ -1,4 +1,4 @@
-"""The command `limpet`: sample, resume, summary, plot, reproduce, info.
+"""The command `limpet`: sample, resume, summary, check, plot, reproduce, info.
 
 Results go to standard output, everything else to standard error. limpet and JAX take seconds to
 import: commands import them when they run, so that help is there at once.
@@ -247,6 +247,26 @@ def summary(store: Store, as_json: Json = False):
 
 @app.command()
 @_plainly()
+def check(store: Store, as_json: Json = False):
+    """Say what of a store is intact, file by file.
+
+    Example: limpet check run.zarr
+
+    Ends with status 1 if something is damaged. A run that is going on may look damaged.
+    """
+    from limpet.draws import check as check_store
+
+    report = check_store(store)
+    if as_json:
+        _print_json(report.to_json())
+    else:
+        typer.echo(str(report))
+    if not report.intact:
+        raise typer.Exit(1)
+
+
+@app.command()
+@_plainly()
 def plot(
     store: Store,
     out: Annotated[
@@ -404,12 +424,10 @@ def _read_problem(path: Path, *names: str) -> dict[str, Any]:
 
 def _recorded_problem(store: Path) -> Path:
     """The file that a run was begun or last resumed with."""
-    import zarr
+    from limpet.draws.reader import read_root, specification_of
 
-    from limpet.store import read_about
-
-    read_about(store)  # refuses what is not a store
-    recorded = str(zarr.open_group(store, mode="r").attrs.get("problem", ""))
+    specification_of(store)  # refuses what is not a store
+    recorded = str(read_root(store).get("problem", ""))
     path, there = Path(recorded), False
     with contextlib.suppress(OSError):  # a name that no file can have
         there = recorded.isprintable() and path.is_file()
@@ -437,9 +455,8 @@ def _resume_command(store: Path, problem: Path) -> str:
 
 def _run(draw, problem: Path, store: Path, quiet: bool, as_json: bool):
     """Sample or resume, show how it goes, then what came of it."""
-    import zarr
-
     import limpet
+    from limpet.draws.writer import note
     from limpet.progress import shown
     from limpet.signals import on_interruption
 
@@ -449,8 +466,8 @@ def _run(draw, problem: Path, store: Path, quiet: bool, as_json: bool):
     def record_and_show(now):
         nonlocal recorded
         if not recorded and now.phase != "start":  # the store is there
-            with contextlib.suppress(OSError):  # a full disk is for limpet to report
-                zarr.open_group(store, mode="r+").attrs["problem"] = str(problem.resolve())
+            with contextlib.suppress(limpet.StoreError):  # a full disk is for the run to report
+                note(store, "problem", str(problem.resolve()))
             recorded = True
         show(now)
 

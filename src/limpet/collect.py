@@ -64,6 +64,7 @@ class Kept:
         self.wanted = plan.draws * plan.thin
         self.thin = plan.thin
         self.chunks: dict[int, Chunk] = {}
+        self.touched: set[int] = set()  # chunks that have what was not written yet
 
     @property
     def full(self):
@@ -108,6 +109,7 @@ class Kept:
         for k in range(first, last + 1):
             if k not in self.chunks:
                 self.chunks[k] = self.room.chunk(self.group, self.first_chain, len(self.visits), k)
+            self.touched.add(k)
             here = slice(None) if first == last else draw // length == k
             row = chain[here] * length + draw[here] - k * length
             for part, added in zip(self.chunks[k], new, strict=True):

@@ -12,6 +12,9 @@ import numpy as np
 
 from limpet.errors import InputError, real_array
 
+# what is read from a file, so that nothing absurd is built: far beyond any point that is sampled
+DEEPEST, MOST_AXES, LONGEST_AXIS = 50, 32, 2**31
+
 
 class Layout(NamedTuple):
     """The shape of one point: what a vector of its numbers must be cut into."""
@@ -24,7 +27,7 @@ class Layout(NamedTuple):
     def of(cls, point):
         """The layout of one point; `x` is the name of a plain vector."""
         leaves, tree = jax.tree_util.tree_flatten_with_path(point)
-        shapes = tuple(np.shape(leaf) for _, leaf in leaves)
+        shapes = tuple(_shape(leaf) for _, leaf in leaves)
         names = tuple(
             jax.tree_util.keystr(path, simple=True, separator="_") or "x" for path, _ in leaves
         )
@@ -90,6 +93,10 @@ class Layout(NamedTuple):
         ]
 
 
+def _shape(leaf):
+    return leaf.shape if isinstance(leaf, _Leaf) else np.shape(leaf)
+
+
 def labels(name, shape):
     """A name for each number of an array: x[0], x[1], ..."""
     places = np.ndindex(*shape)
@@ -143,13 +150,29 @@ def _write_structure(node):
     )
 
 
-def _read_structure(structure):
-    ((kind, inside),) = structure.items()
-    if kind == "dict":
-        return {name: _read_structure(part) for name, part in inside.items()}
-    if kind in ("list", "tuple"):
-        return {"list": list, "tuple": tuple}[kind](map(_read_structure, inside))
-    return np.zeros(inside)
+def _read_structure(structure, depth=0):
+    """The point that a structure is of; its arrays take no memory."""
+    one = type(structure) is dict and len(structure) == 1 and depth <= DEEPEST
+    ((kind, inside),) = structure.items() if one else ((None, None),)
+    if kind == "dict" and type(inside) is dict:
+        return {name: _read_structure(part, depth + 1) for name, part in inside.items()}
+    if kind in ("list", "tuple") and type(inside) is list:
+        parts = [_read_structure(part, depth + 1) for part in inside]
+        return parts if kind == "list" else tuple(parts)
+    if kind == "array" and type(inside) is list and len(inside) <= MOST_AXES:
+        sizes = [size for size in inside if type(size) is int and 0 <= size <= LONGEST_AXIS]
+        if sizes == inside:
+            return _Leaf(inside)
+    raise InputError(
+        f"{str(structure)[:80]!r}: expected arrays with their shapes, in dicts, lists or tuples."
+    )
+
+
+class _Leaf:
+    """An array of which only the shape is known."""
+
+    def __init__(self, shape):
+        self.shape = tuple(shape)
 
 
 def _is_tree(name, given):

@@ -1,12 +1,13 @@
 """`limpet.sample` and `limpet.resume`: tiles over workers, with progress, stores and interrupts."""
 
 import dataclasses
+import functools
 import os
 import queue
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+import uuid
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -14,16 +15,19 @@ import numpy as np
 import xarray as xr
 
 from limpet import advice, errors, results, tile
-from limpet import store as stores
 from limpet.cache import keep_programs
 from limpet.collect import Memory
+from limpet.draws import open as open_store
+from limpet.draws.commits import Commits, NoCommits
+from limpet.draws.reader import as_path
+from limpet.draws.recognition import check_same, described
+from limpet.draws.specification import RunSpecification, check_names, chunk_length
+from limpet.draws.writer import Store, new_path
 from limpet.errors import (
     InputError,
     InterruptedWarning,
-    LimpetWarning,
     StoreError,
     StuckError,
-    warn,
 )
 from limpet.kernels import SAS, Kernel, Lifted, Move, SurfaceSampler
 from limpet.layout import read_points
@@ -31,14 +35,8 @@ from limpet.progress import DOING, Show, at_the_start, shown
 from limpet.reporter import Reporter
 from limpet.signals import Signals, not_done, tell_interruption
 from limpet.start import JITTER, check_resolution, find_vectors
-from limpet.store import Store
 from limpet.target import Target, check_target
 from limpet.voyage import LOOK, Plan, Voyage
-
-COMMIT = 1.0  # seconds between two commits of a tile to a store, at least
-WRITING = 0.02  # most of the time that a commit may take
-CHUNKS = 32  # of a tile that may wait for a slow disk
-PROBES = 4  # starts at which a target must be what it was, to be resumed
 
 
 def sample(
@@ -135,8 +133,10 @@ def sample(
         seed=errors.whole("seed", seed, 0),
     )
     workers, jitter = _workers(workers), errors.zero_or_more("jitter", jitter)
-    path = None if store is None else _new_path(store)
-    structure = None if path is None else layout.to_json()
+    path = None if store is None else new_path(store)
+    if path is not None:
+        layout.to_json()  # refuses what a store cannot hold, before anything takes time
+        check_names(layout)
     with shown(progress) as show:
         show(at_the_start(plan.chains, plan.draws))
         width = tile.width_for(plan.chains)
@@ -145,15 +145,13 @@ def sample(
         starts = find_vectors(flat, guesses, plan.chains, plan.seed, "start", spare, jitter)
         if not isinstance(kernel, SurfaceSampler):
             check_resolution(flat, starts)
-        about = _about(kernel, flat, layout, plan, width)
+        run = functools.partial(_Run, kernel, flat, layout, starts, plan)
         if path is None:
-            room = _memory(plan, layout)
-            return _Run(kernel, flat, layout, starts, plan, about, room, workers).go(show, began)
-        about |= {"layout": structure, "target": _described(flat, starts)}
-        one = plan._replace(draws=1)
-        blank = Voyage(kernel, flat, starts, 0, one, _memory(one, layout)).snapshot()
-        with Store.create(path, about, starts, blank) as room:
-            return _Run(kernel, flat, layout, starts, plan, about, room, workers).go(show, began)
+            about = _specification(kernel, flat, layout, plan, width)
+            return run(about, _memory(plan, layout), workers).go(show, began)
+        about = _specification(kernel, flat, layout, plan, width, described(flat, starts))
+        with Store.create(path, about, starts) as room:
+            return run(about, room, workers).begin().go(show, began)
 
 
 def resume(
@@ -175,7 +173,8 @@ def resume(
     target : Target
         The target of that run. A store holds no code, so it cannot know it; another is refused.
     draws : int, optional
-        Draws per chain in all, if more than were asked for at first.
+        Draws per chain in all, if not as many as were asked for before: more, or fewer, but no
+        fewer than there are.
     workers, progress
         As in `limpet.sample`.
 
@@ -199,23 +198,21 @@ def resume(
     check_target(target)
     workers = _workers(workers)
     keep_programs()
-    with shown(progress) as show, Store(stores.as_path(store)) as room:
-        about, starts = room.about, room.starts
-        asked = about["draws"] if draws is None else errors.whole("draws", draws, 1)
-        if asked < about["draws"]:
-            raise InputError(
-                f"draws={asked} is less than the {about['draws']} that store={str(room.path)!r} was"
-                " made for: expected as many or more."
-            )
+    with shown(progress) as show, Store(as_path(store)) as room:
+        about, starts = room.specification, room.starts
+        asked = about.draws if draws is None else errors.whole("draws", draws, 1)
         flat = target.on_vectors(room.layout).checked(jnp.asarray(starts[0]))
-        _check_same(room.path, about, _described(flat, starts))
-        plan = Plan(*(about[name] for name in Plan._fields))._replace(draws=asked)
+        check_same(room.path, about, described(flat, starts))
         kernel = _kernel(about)
+        if asked < about.draws:
+            _check_fewer(room, asked)
+        if asked != about.draws:
+            room.extend(asked)
+        about = room.specification
+        plan = Plan(*(getattr(about, name) for name in Plan._fields))
         run = _Run(kernel, flat, room.layout, starts, plan, about, room, workers)
         run.restore()
-        if asked > about["draws"]:
-            room.extend(asked)
-        return run.go(show, began)
+        return run.begin().go(show, began)
 
 
 class _Run:
@@ -223,25 +220,23 @@ class _Run:
 
     def __init__(self, kernel, target, layout, starts, plan, about, room, workers):
         self.kernel, self.target, self.layout = kernel, target, layout
-        self.plan, self.about, self.room = plan, about, room
-        tiles = len(starts) // about["width"]
-        self.voyages = [Voyage(kernel, target, starts, k, plan, room) for k in range(tiles)]
+        self.plan, self.about, self.room = plan, dict(vars(about)), room
+        self._voyage = functools.partial(Voyage, kernel, target, starts, plan=plan, room=room)
+        self.voyages = [self._voyage(k) for k in range(about.tiles)]
         self.workers = min(workers, len(self.voyages))
-        self.writer = ThreadPoolExecutor(1)  # so that no worker waits for a disk
-        self.writing: dict[int, tuple[float, Future]] = {}  # by tile: since when, and what
+        stored = isinstance(room, Store)
+        self.commits = self.writer = Commits(room, about.tiles) if stored else NoCommits()
         self.error = None
 
     def restore(self):
         """Go on from where the store is."""
+        self.commits.restore(self.voyages, self._voyage)
+
+    def begin(self):
+        """Write the first state of every tile that has none: draws are never without one."""
         for voyage in self.voyages:
-            snapshot = self.room.snapshot(voyage.index)
-            if snapshot["step"]:
-                voyage.restore(snapshot)
-                draws = voyage.collector.kept["posterior"].draws
-                for first, x in self.room.drawn(voyage.first_chain, voyage.chains, draws.max()):
-                    known = first + np.arange(x.shape[1]) < draws[:, None]
-                    chain, at = np.nonzero(known)
-                    voyage.watch.add(chain, first + at, x[known])
+            self.commits.commit(voyage)
+        return self
 
     def go(self, show: Show, began: float) -> xr.DataTree:
         """Run until every chain has its draws, or somebody says stop; `began` is when that was."""
@@ -313,31 +308,13 @@ class _Run:
 
     def _advance(self, voyage):
         voyage.advance()
-        if isinstance(self.room, Store):
-            since, writing = self.writing.get(voyage.index, (-np.inf, None))
-            waiting = sum(len(kept.chunks) for kept in voyage.collector.kept.values())
-            if writing is not None and not writing.done() and waiting < CHUNKS:
-                return
-            took = 0.0 if writing is None else writing.result()
-            if time.monotonic() > since + max(COMMIT, took / WRITING):
-                self._commit(voyage)
+        self.commits.look(voyage)
 
     def _commit(self, voyage):
-        """Write what a tile has, in the background; an error of the last time comes up here."""
-        if voyage.index in self.writing:
-            self.writing[voyage.index][1].result()
-        writes, snapshot = self.room.prepared(voyage.collector.kept), voyage.snapshot()
-
-        def write():
-            began = time.monotonic()
-            self.room.commit(voyage.index, writes, snapshot)
-            return time.monotonic() - began
-
-        self.writing[voyage.index] = time.monotonic(), self.writer.submit(write)
+        self.commits.commit(voyage)
 
     def _finish_writing(self):
-        for _, writing in self.writing.values():
-            writing.result()
+        self.commits.finish()
 
     def _result(self, signal_number, phase):
         for voyage in self.voyages:
@@ -365,7 +342,7 @@ class _Run:
     def _tree(self, draws, keep=None):
         """The first `draws` draws of every chain, or of those to keep."""
         if isinstance(self.room, Store):
-            return stores.open(self.room.path)
+            return open_store(self.room.path)
         arrays = {
             group: dict(zip(self.layout.names, self.layout.pieces(chunk.x[:, :draws]), strict=True))
             for group, chunk in self.room.groups.items()
@@ -390,7 +367,7 @@ class _Run:
 
     def _readable(self):
         try:
-            return stores.open(self.room.path)
+            return open_store(self.room.path)
         except (OSError, StoreError):
             return None
 
@@ -430,95 +407,45 @@ def _memory(plan, layout):
         ) from None
 
 
-def _about(kernel, target, layout, plan, width):
-    """What a run is, as JSON."""
-    return {
+def _specification(kernel, target, layout, plan, width, recognised=None):
+    """What a run is."""
+    return RunSpecification(
         **plan._asdict(),
-        "kernel": type(kernel).__name__,
-        "fields": dataclasses.asdict(kernel),
-        "parameters": kernel.parameters(target),
-        "moves": [move.name.lower() for move in kernel.moves],
-        "sizes": [name for tunable in kernel.tunables for name in tunable.names],
-        "groups": ["posterior", "surface"] if plan.keep_surface else ["posterior"],
-        "width": width,
-        "constraints": jax.eval_shape(target.values, jnp.zeros(layout.size)).shape[0],
-        "limpet_version": version("limpet"),
-        "jax_version": jax.__version__,
-    }
-
-
-def _new_path(store) -> Path:
-    """A path for a new store, refused if there is something."""
-    path = stores.as_path(store)
-    if not os.path.lexists(path):
-        return path
-    try:
-        about = stores.read_about(path)
-    except StoreError:
-        raise StoreError(
-            f"store={str(path)!r} exists and is not a limpet store: choose another path."
-        ) from None
-    raise StoreError(
-        f"store={str(path)!r} exists: a run of {about['chains']} chains of {about['draws']} draws"
-        f" with kernel={about['kernel']} and seed={about['seed']}. To go on with that run use"
-        " limpet.resume(store, target); to begin another, remove it or choose another path."
+        run=uuid.uuid4().hex,
+        kernel=type(kernel).__name__,
+        fields=dataclasses.asdict(kernel),
+        parameters=kernel.parameters(target),
+        moves=tuple(move.name.lower() for move in kernel.moves),
+        sizes=tuple(name for tunable in kernel.tunables for name in tunable.names),
+        groups=("posterior", "surface") if plan.keep_surface else ("posterior",),
+        width=width,
+        chunk=chunk_length(layout, plan.chains, width),
+        constraints=jax.eval_shape(target.values, jnp.zeros(layout.size)).shape[0],
+        layout=layout,
+        target=recognised,
+        limpet_version=version("limpet"),
+        jax_version=jax.__version__,
     )
 
 
-def _described(target, starts):
-    """What a target is: digests of its programs, and its values at a few points."""
-    points = jnp.asarray(starts[:PROBES])
-    q, normals = jax.vmap(target.plain().values_and_normals)(points)
-    values = {"q": q, "normals of q": normals}
-    if target.log_density is not None:
-        values["log_density"] = jax.vmap(target.log_density)(points)
-    if target.inside is not None:
-        values["inside"] = jax.vmap(target.inside)(points)
-    return {
-        "eps": np.asarray(target.eps).tolist(),
-        "values": {name: np.nan_to_num(v).ravel().tolist() for name, v in values.items()},
-        "programs": target.fingerprint(points[0]),
-    }
-
-
-def _check_same(path, about, target):
-    """Refuse another target than the one that a store is of."""
-    stored = about["target"]
-    different = [name for name in ("eps",) if stored[name] != target[name]]
-    names = sorted(stored["values"].keys() | target["values"].keys())
-    for name in names:
-        was, now = stored["values"].get(name, []), target["values"].get(name, [])
-        if len(was) != len(now) or not np.allclose(was, now, rtol=1e-6, atol=1e-6):
-            different.append(name)
-    if different:
-        raise StoreError(
-            f"store={str(path)!r} is of another target: {', '.join(different)} differ (eps was"
-            f" {stored['eps']}, is {target['eps']}). Give the target that the run began with, or"
-            " begin another run in another store."
-        )
-    versions = {"limpet": version("limpet"), "jax": jax.__version__}
-    older = {name: about[f"{name}_version"] for name in versions}
-    if older != versions:
-        was, now = (", ".join(f"{n} {v}" for n, v in each.items()) for each in (older, versions))
-        warn(
-            f"store={str(path)!r} was begun with {was}; this is {now}: draws from here on have the"
-            " right law, but may not be bit for bit those of a run without interruption.",
-            LimpetWarning,
-        )
-    elif stored["programs"] != target["programs"]:
-        names = [n for n in stored["programs"] if stored["programs"][n] != target["programs"][n]]
-        warn(
-            f"{', '.join(names)} of the target are written differently from those that"
-            f" store={str(path)!r} began with, though they agree at its starts: make sure that they"
-            " are the same.",
-            LimpetWarning,
+def _check_fewer(store, asked):
+    """Refuse fewer draws than every chain has: what was counted is of all of them."""
+    if asked < (made := min(store.made(), store.specification.draws)):
+        raise InputError(
+            f"draws={asked} is less than the {made} that store={str(store.path)!r} has of every"
+            " chain: expected as many or more. limpet.open(store) reads those that there are."
         )
 
 
 def _kernel(about) -> Kernel:
-    if about["kernel"] not in Kernel.known:
+    if about.kernel not in Kernel.known:
         raise StoreError(
-            f"The store was made with kernel={about['kernel']}, which is not defined here: import"
+            f"The store was made with kernel={about.kernel}, which is not defined here: import"
             " the module that defines it first."
         )
-    return Kernel.known[about["kernel"]](**about["fields"])
+    try:
+        return Kernel.known[about.kernel](**about.fields)
+    except (InputError, TypeError) as error:
+        raise StoreError(
+            f"The store was made with numbers that kernel={about.kernel} does not take: {error}"
+        ) from None

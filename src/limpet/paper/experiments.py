@@ -125,7 +125,7 @@ def figure_3b(effort: Effort = PAPERS_SIZE) -> xr.Dataset:
         tree = sample(
             Target(ellipsoid_sphere, eps_of(beta)),
             starts,
-            kernel=RandomWalk(sigma=step * eps_of(beta)),
+            kernel=RandomWalk(step_size=step * eps_of(beta)),
             draws=5 * BURN_IN + round(4_000 * max(effort.size, 0.25)),
             thin=thin,
             warmup=0,

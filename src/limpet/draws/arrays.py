@@ -1,0 +1,140 @@
+"""The arrays of a store: chunks of one tile's chains and some draws, a file each.
+
+A file is what zarr calls a shard of one chunk: the numbers, limpet's tag, and the index that tells
+other readers where the numbers are. They pass over the tag; limpet refuses a chunk whose tag does
+not fit run, array, place and numbers. It never reads the arrays' own zarr.json, which others need:
+all sizes follow from the specification.
+"""
+
+import dataclasses
+import json
+import math
+import struct
+from pathlib import Path
+
+import google_crc32c
+import numpy as np
+
+from limpet.draws import files
+from limpet.draws.specification import RunSpecification
+
+STATS = {"lp": "<f8", "step": "<i8"}
+MISSING = {"f": np.nan, "i": -1}  # what no draw ever is
+ZARR_TYPES = {"<f8": "float64", "<i8": "int64"}
+ZARR_FILLS = {"<f8": "NaN", "<i8": -1}
+TAIL = files.TAG_BYTES + 16 + 4  # tag, index (where the numbers are), checksum of the index
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredArray:
+    """One array of a store; `name` is its folder."""
+
+    name: str
+    shape: tuple[int, ...]
+    chunk_shape: tuple[int, ...]
+    dtype: str
+    axes: tuple[str, ...]
+
+    @property
+    def empty(self) -> bool:
+        """Whether there are no numbers to keep."""
+        return 0 in self.chunk_shape
+
+    def place(self, tile: int, k: int) -> str:
+        """The file of a tile's k-th chunk."""
+        rest = (0,) * (len(self.shape) - 2)
+        return f"{self.name}/c.{'.'.join(map(str, (tile, k, *rest)))}"
+
+    def file(self, key: bytes, tile: int, k: int, part: np.ndarray) -> tuple[str, tuple]:
+        """What to write for a chunk: its place, and the parts of the file.
+
+        `part` has the tile's chains; the file has room for the widest tile.
+        """
+        place = self.place(tile, k)
+        numbers = np.ascontiguousarray(part, self.dtype)
+        if len(numbers) < self.chunk_shape[0]:
+            whole = np.full(self.chunk_shape, MISSING[numbers.dtype.kind], self.dtype)
+            whole[: len(numbers)] = numbers
+            numbers = whole
+        numbers = numbers.reshape(-1).view(np.uint8).data
+        index = struct.pack("<QQ", 0, numbers.nbytes)
+        return place, (numbers, files.tag(key, place, numbers) + index + _checksum(index))
+
+    def read(self, store: Path, key: bytes, tile: int, k: int) -> np.ndarray:
+        """A chunk, whole; refused if it is not the one that was written there."""
+        place = self.place(tile, k)
+        size = math.prod(self.chunk_shape) * np.dtype(self.dtype).itemsize
+        contents = files.read(store, place, size=size + TAIL)
+        numbers, tail = memoryview(contents)[:size], memoryview(contents)[size:]
+        index = struct.pack("<QQ", 0, size)
+        if tail != files.tag(key, place, numbers) + index + _checksum(index):
+            raise files.DamagedError(f"{place!r} is damaged, or of another place or run")
+        return np.frombuffer(numbers, self.dtype).reshape(self.chunk_shape)
+
+    def metadata(self) -> bytes:
+        """Its zarr.json, for other readers."""
+        little = {"name": "bytes", "configuration": {"endian": "little"}}
+        chunk = [max(size, 1) for size in self.chunk_shape]
+        sharding = {
+            "chunk_shape": chunk,
+            "codecs": [little],
+            "index_codecs": [little, {"name": "crc32c"}],
+            "index_location": "end",
+        }
+        return _json(
+            {
+                "zarr_format": 3,
+                "node_type": "array",
+                "shape": self.shape,
+                "data_type": ZARR_TYPES[self.dtype],
+                "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
+                "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
+                "fill_value": ZARR_FILLS[self.dtype],
+                "codecs": [{"name": "sharding_indexed", "configuration": sharding}],
+                "attributes": {},
+                "dimension_names": self.axes,
+            }
+        )
+
+
+def draw_arrays(run: RunSpecification) -> dict[tuple[str, str], StoredArray]:
+    """The arrays of draws, by group and name."""
+    arrays = {}
+    of_points = zip(run.layout.names, run.layout.shapes, run.layout.axes, strict=True)
+    variables = [(name, shape, axes, "<f8") for name, shape, axes in of_points]
+    contents = {group: variables for group in run.groups}
+    contents["sample_stats"] = [(name, (), (), dtype) for name, dtype in STATS.items()]
+    for group, kinds in contents.items():
+        for name, shape, axes, dtype in kinds:
+            arrays[group, name] = StoredArray(
+                f"{group}/{name}",
+                (run.chains, run.draws, *shape),
+                (run.width, run.chunk, *shape),
+                dtype,
+                ("chain", "draw", *axes),
+            )
+    return arrays
+
+
+def start_array(run: RunSpecification) -> StoredArray:
+    """Where the chains began, with the spare chains of the last tile; one chunk."""
+    shape = (run.tiles * run.width, run.layout.size)
+    return StoredArray("limpet/start", shape, shape, "<f8", ("chain", "number"))
+
+
+def group_metadata(attributes: dict | None = None) -> bytes:
+    """The zarr.json of a group."""
+    return _json({"zarr_format": 3, "node_type": "group", "attributes": attributes or {}})
+
+
+def missing(read: np.ndarray) -> np.ndarray:
+    """Where a chunk has no draw."""
+    return read < 0 if read.dtype.kind == "i" else np.isnan(read)
+
+
+def _checksum(index):
+    return struct.pack("<I", google_crc32c.value(index))
+
+
+def _json(entries) -> bytes:
+    return json.dumps(entries, indent=2).encode()

@@ -1,0 +1,131 @@
+"""The states of tiles: all that a tile needs to go on, the last two of each kept.
+
+They are written in turn to two files, after the draws that they speak of. If one is damaged, or was
+cut short, the other is seconds older. A state says how many draws its chains have; steps made since
+are made again, bit for bit.
+"""
+
+import json
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from limpet.clock import PHASES
+from limpet.draws import files
+from limpet.draws.specification import RunSpecification
+from limpet.kernels import Move
+from limpet.kernels.base import Outcome
+
+FOLDER = "limpet/tiles"
+SLOTS = (0, 1)
+LONGEST_HEADER = 2**16  # bytes
+# the largest state that is read: some arrays of a number for each number and each constraint of
+# each chain, and what does not grow with them; several times what any kernel has
+SPARE_ARRAYS, SPARE_BYTES = 8, 2**22
+TYPES = ("<f8", "<i8", "<u8", "|b1")  # of the arrays of a state
+
+
+class State(NamedTuple):
+    """What a tile was when it was written for the `counter`-th time."""
+
+    counter: int
+    arrays: dict[str, np.ndarray]
+
+    def draws(self, run: RunSpecification, group: str) -> np.ndarray:
+        """How many draws each chain has."""
+        return self.arrays[f"{group}_visits"] // run.thin
+
+
+def place(tile: int, slot: int) -> str:
+    """The file of a tile's state."""
+    return f"{FOLDER}/{tile}.{slot}"
+
+
+def file(key: bytes, tile: int, state: State) -> tuple[str, tuple]:
+    """What to write: its place, and the parts of the file."""
+    name = place(tile, state.counter % len(SLOTS))
+    arrays = {n: np.asarray(a, a.dtype.newbyteorder("<")) for n, a in state.arrays.items()}
+    described = [[n, a.dtype.str, a.shape] for n, a in arrays.items()]
+    header = json.dumps({"counter": state.counter, "arrays": described}).encode()
+    parts = [struct.pack("<I", len(header)), header, *(a.tobytes() for a in arrays.values())]
+    contents = b"".join(parts)
+    return name, (contents, files.tag(key, name, contents))
+
+
+def read(store: Path, run: RunSpecification, tile: int, slot: int) -> State:
+    """The state in a slot; refused if it is not the one that was written there."""
+    name = place(tile, slot)
+    n, m = run.layout.size, run.constraints
+    most = SPARE_BYTES + SPARE_ARRAYS * 8 * run.width * (n + m) * (m + 1)
+    contents = files.read(store, name, most=most)
+    if len(contents) < 4 + files.TAG_BYTES:
+        raise files.DamagedError(f"{name!r} is too short")
+    view = memoryview(contents)[: -files.TAG_BYTES]
+    if contents[-files.TAG_BYTES :] != files.tag(run.key, name, view):
+        raise files.DamagedError(f"{name!r} is damaged, or of another place or run")
+    try:
+        state = _unpacked(view)
+        _check(state, run, tile)
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
+        raise files.DamagedError(f"{name!r} makes no sense ({error})") from None
+    return state
+
+
+def stored(store: Path, run: RunSpecification, tile: int):
+    """The intact states of a tile, the newest first; and what is wrong with the others."""
+    intact, wrong = [], []
+    for slot in SLOTS:
+        try:
+            intact.append(read(store, run, tile, slot))
+        except files.DamagedError as error:
+            wrong.append(str(error))
+    return sorted(intact, key=lambda state: -state.counter), wrong
+
+
+def blank(run: RunSpecification, tile: int) -> State:
+    """What `limpet.open` shows of a tile that has written nothing yet."""
+    return State(-1, {n: np.zeros(shape, dtype) for n, dtype, shape in _needed(run, tile)})
+
+
+def _unpacked(view):
+    (length,) = struct.unpack("<I", view[:4])
+    if not length <= min(LONGEST_HEADER, len(view) - 4):
+        raise ValueError("its header is too long")
+    header = json.loads(bytes(view[4 : 4 + length]))
+    counter, arrays, first = header["counter"], {}, 4 + length
+    if type(counter) is not int or counter < 0:
+        raise ValueError("its number is none")
+    for name, dtype, shape in header["arrays"]:
+        if dtype not in TYPES or not all(type(size) is int and size >= 0 for size in shape):
+            raise ValueError(f"{name!r} is of an unknown kind")
+        array = np.ndarray(shape, dtype, view, first).copy()  # refused if longer than the file
+        arrays[name], first = array, first + array.nbytes
+    if first != len(view):
+        raise ValueError("its size does not fit")
+    return State(counter, arrays)
+
+
+def _needed(run, tile):
+    """Name, type and shape of what is read of every state, whatever the kernel."""
+    chains = len(run.chains_of(tile))
+    yield "step", "<i8", ()
+    for name in PHASES:
+        yield name, "<f8", ()
+    yield "sizes", "<f8", (len(run.sizes),)
+    yield "counts", "<i8", (2, chains, len(Move), len(Outcome))
+    yield "acceptance", "<f8", (2, chains, len(Move))
+    for group in run.groups:
+        yield f"{group}_visits", "<i8", (chains,)
+
+
+def _check(state, run, tile):
+    for name, dtype, shape in _needed(run, tile):
+        array = state.arrays[name]
+        if array.dtype != np.dtype(dtype) or array.shape != shape:
+            raise ValueError(f"{name} is {array.dtype} {array.shape}, expected {dtype} {shape}")
+        if not np.isfinite(array).all() or (array < 0).any():
+            raise ValueError(f"{name} has numbers that cannot be")
+    if not (state.arrays["sizes"] < 1e300).all():
+        raise ValueError("sizes has numbers that cannot be")

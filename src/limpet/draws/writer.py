@@ -1,0 +1,354 @@
+"""A store that a run writes to, as it goes.
+
+    posterior/x, sample_stats/lp, ...   draws, in chunks (`limpet.draws.arrays`)
+    limpet/tiles                        the last two states of each tile (`limpet.draws.states`)
+    limpet/start                        where the chains began
+    limpet/drafts                       files that are being written
+    zarr.json                           what the run is, as JSON: nothing in a store is ever run
+
+A commit brings a tile's draws to the disk first and its state last. Each tile has files of its own,
+and only a tile's state says what of them counts.
+"""
+
+import contextlib
+import dataclasses
+import errno
+import glob
+import os
+import shutil
+import time
+import uuid
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from limpet.collect import Chunk, Kept
+from limpet.draws import arrays, files, states
+from limpet.draws.reader import as_path, read_root, specification_of
+from limpet.draws.specification import RunSpecification, SpecificationError, check_names
+from limpet.errors import InputError, StoreError
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks
+    fcntl = None
+
+STALE = 60.0  # seconds after which a draft that nobody holds was left by a killed process
+TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
+
+
+class Write(NamedTuple):
+    """A chunk to write: of which array, which one, and its numbers, which nothing changes."""
+
+    array: arrays.StoredArray
+    k: int
+    part: np.ndarray
+
+
+class Store:
+    """A store that a run writes to; only one process at a time can hold it."""
+
+    limit = np.iinfo(np.int64).max  # chains ahead of the others keep what they drew
+
+    def __init__(self, path: Path, held: int | None = None):
+        """Open a store to go on; `held` is its folder if this process has just made it."""
+        self.path = path
+        self.folder = lock(path) if held is None else held
+        try:
+            self.specification = specification_of(path)
+            with files.explained(path, "write to"):
+                files.remove_drafts(path)
+                self._describe()
+        except BaseException:
+            self.__exit__()
+            raise
+        self.counters: dict[int, int] = {}  # of each tile's last state
+        self.committed: dict[tuple[str, int], int] = {}  # most draws of a chain, by group and tile
+
+    @classmethod
+    def create(cls, path: Path, specification: RunSpecification, starts) -> "Store":
+        """A new store for a run; there must be nothing yet."""
+        _check_storable(specification)
+        draft = path.parent / f".{path.name}.{uuid.uuid4().hex}"
+        held = None
+        with files.explained(path, "create"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _remove_stale(path)
+            try:
+                # under another name until it is complete: a store is either whole or not there
+                draft.mkdir()
+                held = lock(draft)
+                _fill(draft, specification, starts)
+                _rename(draft, path)
+                files.sync_folder(path.parent)
+            except BaseException:
+                if held is not None:
+                    os.close(held)
+                shutil.rmtree(draft, ignore_errors=True)
+                raise
+        return cls(path, held)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.folder is not None:
+            os.close(self.folder)
+            self.folder = None
+
+    @property
+    def length(self) -> int:
+        """Draws of a chunk."""
+        return self.specification.chunk
+
+    @property
+    def layout(self):
+        """What a point is."""
+        return self.specification.layout
+
+    @property
+    def starts(self):
+        """Where the chains began."""
+        try:
+            return arrays.start_array(self.specification).read(
+                self.path, self.specification.key, 0, 0
+            )
+        except files.DamagedError as error:
+            raise StoreError(
+                f"store={str(self.path)!r}: {error}, so the run cannot go on. Its draws can still"
+                " be read, with limpet.open."
+            ) from None
+
+    def states_of(self, tile: int):
+        """The intact states of a tile, the newest first, and what is wrong with the others."""
+        intact, wrong = states.stored(self.path, self.specification, tile)
+        self.counters[tile] = max((state.counter for state in intact), default=-1)
+        return intact, wrong
+
+    def made(self) -> int:
+        """Draws that every chain has."""
+        fewest = []
+        for tile in range(self.specification.tiles):
+            newest = self.states_of(tile)[0][:1]
+            groups = self.specification.groups if newest else ()
+            fewest += [int(newest[0].draws(self.specification, g).min()) for g in groups] or [0]
+        return min(fewest)
+
+    def go_on(self, tile: int, state: states.State):
+        """Let a tile go on from one of its states."""
+        for group in self.specification.groups:
+            draws = int(state.draws(self.specification, group).max())
+            self.committed[group, tile] = draws
+
+    def drawn(self, tile: int, draws: int):
+        """The draws of a tile again, a chunk at a time: (number of the first, points)."""
+        for first in range(0, draws, self.length):
+            yield first, self._read("posterior", tile, first // self.length).x
+
+    def extend(self, draws: int):
+        """Ask for another number of draws."""
+        changed = dataclasses.replace(self.specification, draws=draws)
+        note(self.path, "limpet", changed.to_json())
+        self.specification = changed
+        with files.explained(self.path, "write to"):
+            self._describe()
+
+    def chunk(self, group, first_chain, chains, k):
+        """The k-th chunk of these chains' draws, with what is already stored of it."""
+        tile = first_chain // self.specification.width
+        if k * self.length < self.committed.get((group, tile), 0):
+            try:
+                return self._read(group, tile, k)
+            except files.DamagedError as error:
+                raise StoreError(
+                    f"store={str(self.path)!r}: {error}. limpet.resume(store, target) makes the"
+                    " draws of its tile again."
+                ) from None
+        return Chunk(
+            np.full((chains, self.length, self.layout.size), np.nan),
+            np.full((chains, self.length), np.nan),
+            np.full((chains, self.length), -1),
+        )
+
+    def prepared(self, kept: dict[str, Kept]) -> list[Write]:
+        """What of a tile's draws has to be written, apart from what goes on changing.
+
+        Chunks that are complete, or that nothing was added to, are let go of: the first are never
+        asked for again, the others are read again if they are.
+        """
+        writes = []
+        for group, draws in kept.items():
+            complete = draws.draws.min() // self.length
+            for k in sorted(draws.touched):
+                chunk = draws.chunks[k]
+                if k >= complete:
+                    chunk = Chunk(*(part.copy() for part in chunk))
+                writes += self._places(group, k, chunk)
+            going_on = [k for k in draws.touched if k >= complete]
+            draws.chunks = {k: draws.chunks[k] for k in going_on}
+            draws.touched = set()
+        return writes
+
+    def commit(self, tile: int, writes: list[Write], snapshot: dict[str, np.ndarray]):
+        """Bring a tile up to date: its draws, then what it needs to go on."""
+        self._still_there()
+        key, state = self.specification.key, states.State(self.counters.get(tile, -1) + 1, snapshot)
+        try:
+            with files.explained(self.path, "write to"):
+                of_draws = [w.array.file(key, tile, w.k, w.part) for w in writes]
+                files.write(self.path, of_draws, f"{tile}")
+                files.write(self.path, [states.file(key, tile, state)], f"{tile}")
+        except StoreError:
+            self._still_there()  # if it is not, that is what to say
+            raise
+        self.counters[tile] = state.counter
+        self.go_on(tile, state)
+
+    def _read(self, group, tile, k):
+        """A chunk that is stored."""
+        chunk = Chunk(
+            np.empty((self.specification.width, self.length, self.layout.size)),
+            np.full((self.specification.width, self.length), np.nan),
+            np.full((self.specification.width, self.length), -1),
+        )
+        for array, _, part in self._places(group, k, chunk):
+            part[...] = array.read(self.path, self.specification.key, tile, k)
+        mine = len(self.specification.chains_of(tile))
+        return Chunk(*(part[:mine] for part in chunk))
+
+    def _places(self, group, k, chunk):
+        """The arrays of a group, each with its part of a chunk, which is a view of it."""
+        kept = arrays.draw_arrays(self.specification)
+        pieces = zip(self.layout.names, self.layout.pieces(chunk.x), strict=True)
+        places = [Write(kept[group, name], k, np.asarray(piece)) for name, piece in pieces]
+        if group == "posterior":
+            stats = {"lp": chunk.lp, "step": chunk.step}
+            places += [Write(kept["sample_stats", name], k, stats[name]) for name in arrays.STATS]
+        return [place for place in places if not place.array.empty]
+
+    def _describe(self):
+        """Write what other readers of zarr need, where it is not so already."""
+        wanted = metadata_of(self.specification)
+        have = {}
+        for name in wanted:
+            with contextlib.suppress(files.DamagedError):
+                have[name] = bytes(files.read(self.path, name, most=len(wanted[name])))
+        changed = [(name, (text,)) for name, text in wanted.items() if have.get(name) != text]
+        if changed:
+            files.write(self.path, changed)
+
+    def _still_there(self):
+        """Refuse to go on in a folder that was removed."""
+        try:
+            now = os.stat(self.path)
+            same = self.folder is None or os.path.samestat(now, os.fstat(self.folder))
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise StoreError(
+                f"store={str(self.path)!r} was removed or replaced while the run was writing to it."
+                " Start again with a store that nothing else touches."
+            )
+
+
+def note(path: Path, name: str, value):
+    """Write an attribute of a store."""
+    root = arrays.group_metadata(read_root(path) | {name: value})
+    with files.explained(path, "write to"):
+        files.write(path, [("zarr.json", (root,))])
+
+
+def new_path(store) -> Path:
+    """A path for a new store, refused if there is something."""
+    path = as_path(store)
+    if not os.path.lexists(path):
+        return path
+    try:
+        about = specification_of(path)
+    except StoreError:
+        raise StoreError(
+            f"store={str(path)!r} exists and is not a limpet store: choose another path."
+        ) from None
+    raise StoreError(
+        f"store={str(path)!r} exists: a run of {about.chains} chains of {about.draws} draws"
+        f" with kernel={about.kernel} and seed={about.seed}. To go on with that run use"
+        " limpet.resume(store, target); to begin another, remove it or choose another path."
+    )
+
+
+def lock(path: Path) -> int | None:
+    """An open folder that no other run can open so; the lock ends with the process."""
+    if fcntl is None:
+        return None
+    if not path.exists():
+        raise StoreError(f"There is no store {str(path)!r}: check the path.")
+    with files.explained(path, "open"):
+        folder = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(folder)
+            raise StoreError(
+                f"store={str(path)!r} is being written to by another run: wait for it, or stop it"
+                " (limpet.open can read the store meanwhile)."
+            ) from None
+    return folder
+
+
+def _check_storable(specification):
+    """Refuse what could not be read back."""
+    check_names(specification.layout)
+    try:
+        RunSpecification.from_json(specification.to_json())
+    except (SpecificationError, TypeError, ValueError) as error:
+        raise InputError(
+            f"This run cannot be written to a store: {error}. The numbers of a kernel must be plain"
+            " numbers, words or lists of these."
+        ) from None
+
+
+def metadata_of(run):
+    """The zarr.json of every group and array, by its place."""
+    every = [*arrays.draw_arrays(run).values(), arrays.start_array(run)]
+    groups = {array.name.split("/")[0] for array in every}
+    of_groups = {f"{group}/zarr.json": arrays.group_metadata() for group in sorted(groups)}
+    return of_groups | {f"{array.name}/zarr.json": array.metadata() for array in every}
+
+
+def _fill(draft, run, starts):
+    """Make all folders of a store, and the files that never change."""
+    metadata = metadata_of(run)
+    for folder in [*map(os.path.dirname, metadata), states.FOLDER, files.DRAFTS]:
+        (draft / folder).mkdir(parents=True, exist_ok=True)
+    written = [(name, (text,)) for name, text in metadata.items()]
+    written.append(("zarr.json", (arrays.group_metadata({"limpet": run.to_json()}),)))
+    written.append(arrays.start_array(run).file(run.key, 0, 0, np.asarray(starts)))
+    files.write(draft, written)
+
+
+def _rename(draft, path):
+    """Give a store its name; never over one that is there."""
+    try:
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        draft.rename(path)  # over a store that was made since, this fails: it is not empty
+    except OSError as error:
+        if error.errno not in TAKEN:
+            raise
+        raise StoreError(
+            f"store={str(path)!r} was made by another run since this one began: choose another"
+            " path, or go on with that run by limpet.resume once it has ended."
+        ) from None
+
+
+def _remove_stale(path):
+    """Remove drafts of this store that killed processes left."""
+    for draft in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 32}"):
+        with contextlib.suppress(OSError, StoreError):
+            if draft.is_symlink() or time.time() - draft.stat().st_mtime < STALE:
+                continue
+            held = lock(draft)
+            shutil.rmtree(draft, ignore_errors=True)
+            if held is not None:
+                os.close(held)
