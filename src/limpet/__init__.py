@@ -1,18 +1,14 @@
 """limpet: sample probability distributions that are concentrated near a surface.
 
 Importing limpet turns on JAX's 64-bit mode (`jax_enable_x64`), for the whole process: a point
-cannot be held on a surface with the seven digits of single precision. It also lets JAX keep
-compiled programs between processes, in the user's cache folder, unless JAX was told of another:
-`LIMPET_CACHE` names a folder, or none if it is empty.
+cannot be held on a surface with the seven digits of single precision. When a target is first used,
+JAX is also told to keep compiled programs between processes, in the user's cache folder, unless it
+was told of another: `LIMPET_CACHE` names a folder, or none if it is empty.
 """
 
 import jax
 
 jax.config.update("jax_enable_x64", True)
-
-from limpet.cache import keep_programs  # noqa: E402
-
-keep_programs()
 
 from limpet.diagnostics import autocorrelation_time  # noqa: E402
 from limpet.errors import (  # noqa: E402

@@ -14,6 +14,7 @@ import numpy as np
 from limpet.kernels.base import State, reach_of
 from limpet.kernels.travel import Traveller, leaps_of, slid
 from limpet.linalg import factor
+from limpet.native.primitives import sparse
 from limpet.target import Target
 
 NO_FACTOR = jnp.zeros((0, 0))  # it depends on the step size, so it is not kept from step to step
@@ -107,7 +108,7 @@ class LiftedTarget:
 
     def normals(self, below):
         """The normals over those of S."""
-        return jnp.concatenate([below, -jnp.eye(below.shape[1]) / self.length])
+        return jnp.concatenate([below, -sparse(jnp.eye(below.shape[1])) / self.length])
 
     def log_density_at(self, point):
         """l(x) - |eta|^2 / 2."""
