@@ -24,6 +24,7 @@ from limpet.native.identity import fingerprint_of, programs_in
 from limpet.native.primitives import sparse
 
 SHORT_FLOATS = (jnp.float32, jnp.float16, jnp.bfloat16)
+OWN_DERIVATIVES = {"custom_jvp_call", "custom_vjp_call", "call_hi_primitive"}
 RUN_ONCE = {"xla_backend_optimization_level": 0}  # for programs that are slow to compile only
 SMALLEST_EPS, LARGEST_EPS = 1e-60, 1e60  # beyond these determinants have no room in a double
 
@@ -121,7 +122,7 @@ class Target:
         """Digests of what the functions compute, the same in every process."""
         functions = {"q": self.q, "log_density": self.log_density, "inside": self.inside}
         programs = {name: f and _traced(name, f, x)[0] for name, f in functions.items()}
-        return {name: p and fingerprint_of(p) for name, p in programs.items()}
+        return {name: p and _identity(p, functions[name], x) for name, p in programs.items()}
 
     def checked(self, x: Vector) -> "Target":
         """The same target, its functions frozen as they are now; refused if they cannot be used.
@@ -151,7 +152,7 @@ class Target:
                         PrecisionWarning,
                     )
                 _check_indices(name, function, x)
-                function = _Frozen(fingerprint_of(jaxpr), function)
+                function = _Frozen(_identity(jaxpr, function, x), function)
             frozen.append(function)
         return _rebuilt(tuple(frozen), (self.eps,))
 
@@ -354,6 +355,17 @@ def _check_indices(name, function, x):
         ) from None
     except Exception:  # what only JAX's arrays can do is no mistake
         return
+
+
+def _identity(jaxpr, function, x) -> str:
+    """A digest of what a function computes, and of its derivative where that has its own rules."""
+    digest = fingerprint_of(jaxpr)
+    if uses(OWN_DERIVATIVES, jaxpr):
+        try:
+            digest += fingerprint_of(jax.make_jaxpr(jax.jacrev(function))(x))
+        except Exception:  # there is none, so that none is used
+            return digest
+    return digest
 
 
 def uses(names, jaxpr) -> bool:

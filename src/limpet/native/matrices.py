@@ -1,7 +1,8 @@
 """Matrices of numbers in LLVM's language, entry by entry.
 
-Structural zeros cost nothing, nor do those that stay zero when a matrix is factored. A stiff chain has bonds between neighbours only, so its Gram matrix has three diagonals,
-its Cholesky factor two, and a step costs as much per bond, however many there are.
+Structural zeros cost nothing, nor do those that stay zero when a matrix is factored. A stiff chain
+has bonds between neighbours only, so its Gram matrix has three diagonals, its Cholesky factor two,
+and a step costs as much per bond, however many there are.
 """
 
 import functools
@@ -31,8 +32,8 @@ def present(row) -> list[int]:
 def cholesky(code, equation, arrays):
     """L, lower triangular, with L L^T = a; NaN if there is none."""
     _check(equation)
-    L = _factored(code, *arrays)
-    flags = (compare("gt")(code, FLAG, number, np.float64(0)) for number in L.diagonal())
+    L, squares = _factored(code, *arrays)
+    flags = (code(FLAG, "fcmp ugt", number, np.float64(0)) for number in squares)
     sound = functools.reduce(functools.partial(code, FLAG, "and"), flags, np.True_)
     for i, j in zip(*np.tril_indices(len(L)), strict=True):
         if not is_structural(L[i, j]):
@@ -42,19 +43,21 @@ def cholesky(code, equation, arrays):
 
 def factor(code, equation, arrays):
     """The same, but NaN on the diagonal and in what depends on it, if there is none."""
-    return [_factored(code, *arrays)]
+    return [_factored(code, *arrays)[0]]
 
 
 def _factored(code, a):
-    L = zeros(*a.shape)
+    """L, and the squares of its diagonal."""
+    L, squares = zeros(*a.shape), []
     for i in range(len(a)):
         for j in range(i + 1):
             rest = _less(code, a[i, j], ((L[i, k], L[j, k]) for k in present(L[i, :j])))
             if i == j:
+                squares.append(rest)
                 L[i, j] = code.intrinsic("sqrt", rest)
             else:
                 L[i, j] = divide(code, DOUBLE, rest, L[j, j])
-    return L
+    return L, squares
 
 
 def triangular_solve(code, equation, arrays, left_side, lower, transpose_a, unit_diagonal):

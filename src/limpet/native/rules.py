@@ -66,6 +66,8 @@ def _evaluated(code, equation, arrays):
     name, rule = equation.primitive.name, RULES.get(equation.primitive.name)
     if equation.effects:
         raise UnsupportedError(f"{name}, which does more than compute")
+    if any(map(_is_key, arrays)) and all(map(_is_known, arrays)):
+        return _folded(equation, arrays)
     if rule is None or (rule.folds and not _is_float(equation.outvars[0].aval.dtype)):
         if all(map(_is_known, arrays)):
             return _folded(equation, arrays)
