@@ -345,6 +345,10 @@ TRAVEL_MUTANTS = {
     ),
     "Lifted: walls ignored": (
         "Lifted",
-        _one("kernels.lifted", "return self.target.contains(point[: self.n])", "return True"),
+        _one(
+            "kernels.lifted",
+            "return self.target.contains(point[: self.n])",
+            "return jnp.bool_(True)",
+        ),
     ),
 }

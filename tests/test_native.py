@@ -9,7 +9,7 @@ from models import CASES, beads
 
 import limpet
 from limpet import cache, linalg, native, noise, tile
-from limpet.native import functions
+from limpet.native import functions, primitives
 from limpet.paper import ellipsoid_sphere, two_spheres
 from limpet.tuning import Tuner
 
@@ -84,10 +84,11 @@ def test_operations_are_jaxs(name):
         np.testing.assert_allclose(a, b, rtol=1e-13, atol=1e-300)
 
 
-def test_a_known_zero_stays_zero():
-    """Where JAX has NaN: gradients are full of zeros, and nothing is computed for them."""
+def test_zeros_of_sparse_matrices_stay_zero_and_others_are_jaxs():
     points = np.array([[1.0, np.inf, np.nan]])
-    assert natively(lambda x: jnp.array([2.0, 0.0, 0.0]) @ x, points) == [2.0]
+    row = jnp.array([2.0, 0.0, 0.0])
+    assert natively(lambda x: primitives.sparse(row) @ x, points) == [2.0]
+    np.testing.assert_array_equal(natively(lambda x: row @ x, points), [np.nan])
 
 
 def spread_out(x):

@@ -15,7 +15,9 @@ what the density integrates to. `find_start` looks for the surface alone. `to_in
 
 Importing limpet turns on JAX's 64-bit mode (`jax_enable_x64`), for the whole process: a point
 cannot be held on a surface with the seven digits of single precision. Nothing else happens: JAX
-may still be told which devices to use, a process may fork, and no file is written.
+may still be told which devices to use, a process may fork, and no file is written. When a target is
+first used, JAX is told to keep compiled programs between processes, in the user's cache folder,
+unless it was told of another: `LIMPET_CACHE` names a folder, or none if it is empty.
 """
 
 import jax

@@ -1,18 +1,35 @@
 """Compiled programs are kept between processes, in a folder of the user's.
 
-It may be removed at any time. A file that cannot be read or written is no mishap: the program is
-compiled again.
+What is found there is run, so the folder must be the user's alone: it is made so, and not used if
+others own it, or can write to it or to a folder above it. It may be removed at any time: a file
+that cannot be read or written only means that a program is compiled again.
+
+JAX's own cache is there, too. An entry of JAX's that was cut off (by a full disk) is not mended by
+JAX, which warns of it in every process: remove the folder. Those that are empty are removed here.
 """
 
 import contextlib
 import functools
 import hashlib
+import logging
 import os
+import secrets
+import stat
 import sys
+import time
 from pathlib import Path
 
 import jax
 import llvmlite.binding as llvm
+from jax.experimental.compilation_cache import compilation_cache
+
+LOG = logging.getLogger("limpet")
+# Bytes in the folder; files that were not used for longest go. A model takes 0.1 to 5 MB, a suite
+# of tests some 100 MB, so that this is a year's work, and little beside a disk.
+LARGEST = 2**30
+RECENT = 60.0  # seconds; an empty file that is older is not being written any more
+OTHERS = stat.S_IWGRP | stat.S_IWOTH
+NO_LINKS = getattr(os, "O_NOFOLLOW", 0)  # Windows has no such flag, nor owners to compare
 
 
 def folder() -> Path | None:
@@ -29,7 +46,7 @@ def folder() -> Path | None:
         base = "~/Library/Caches"
     else:
         base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(chosen or f"{base}/limpet").expanduser() / _processor()
+    return Path(chosen or f"{base}/limpet").expanduser().absolute() / _processor()
 
 
 @functools.cache
@@ -40,17 +57,51 @@ def _processor():
 
 @functools.cache
 def _usable(place: Path) -> bool:
-    with contextlib.suppress(OSError):
-        place.mkdir(parents=True, exist_ok=True)
-    return os.access(place, os.W_OK)
+    """Whether programs can be kept there; the folder is made if need be. Told once if not."""
+    try:
+        for missing in reversed([p for p in (place, *place.parents) if not p.exists()]):
+            missing.mkdir(mode=0o700, exist_ok=True)
+        reason = _unsafe(place)
+    except OSError as error:
+        reason = f"{error.strerror} ({error.filename})"
+    if reason is None and not os.access(place, os.W_OK):
+        reason = "it cannot be written to"
+    if reason is not None:
+        LOG.warning(
+            "Compiled programs are not kept in %s: %s. Make the folder yours alone (chmod go-w), or"
+            " name another in LIMPET_CACHE.",
+            place,
+            reason,
+        )
+    return reason is None
 
 
+def _unsafe(place: Path) -> str | None:
+    """What lets others put programs into a folder, if anything does."""
+    if os.name == "nt":
+        return None
+    found = place.resolve()
+    for path in (place, found, *place.parents, *found.parents):
+        about = path.stat()
+        above = path not in (place, found)
+        # in folders that are sticky, such as /tmp, others cannot rename what is not theirs
+        if about.st_mode & OTHERS and not (above and about.st_mode & stat.S_ISVTX):
+            return f"others can write to {path}"
+        if about.st_uid not in ((os.getuid(), 0) if above else (os.getuid(),)):
+            return f"{path} belongs to another user"
+    return None
+
+
+@functools.cache
 def keep_programs():
-    """Turn on JAX's own cache, unless the user has."""
+    """Let JAX keep its programs too, unless the user has told it where: before it compiles."""
     place, given = folder(), getattr(jax.config, "jax_compilation_cache_dir", None)
-    if place is not None and not given and _usable(place):
-        jax.config.update("jax_compilation_cache_dir", str(place))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.02)
+    if place is None or given or not _usable(place):
+        return
+    _tidy(place)
+    jax.config.update("jax_compilation_cache_dir", str(place))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.02)
+    compilation_cache.reset_cache()  # JAX decides with its first program whether to keep any
 
 
 def kept(key: str, make) -> bytes:
@@ -60,12 +111,54 @@ def kept(key: str, make) -> bytes:
         return make()
     path = place / f"{key}.native"
     with contextlib.suppress(OSError):
-        found = path.read_bytes()
-        if found[:32] == hashlib.sha256(found[32:]).digest():
+        found = _read(path)
+        if found[:32] == _digest(key, found[32:]):
+            os.utime(path)  # it is in use
             return found[32:]
     data = make()
     with contextlib.suppress(OSError):
-        draft = path.with_suffix(f".{os.getpid()}")  # whole or not there at all
-        draft.write_bytes(hashlib.sha256(data).digest() + data)
-        draft.replace(path)
+        _write(path, _digest(key, data) + data)
+        _tidy(place)
     return data
+
+
+def _digest(key, data):
+    """Of the bytes together with their key: those of another key are none of this one."""
+    return hashlib.sha256(key.encode() + b"\0" + data).digest()
+
+
+def _read(path):
+    with open(os.open(path, os.O_RDONLY | NO_LINKS), "rb") as file:
+        return file.read()
+
+
+def _write(path, data):
+    """Write a file that is whole or not there at all, under a name that nobody can guess."""
+    draft = path.with_name(f"{secrets.token_hex(16)}.draft")
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINKS
+        with open(os.open(draft, flags, 0o600), "wb") as file:
+            file.write(data)
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def _tidy(place):
+    """Remove the files that were not used for longest, until the rest is no more than LARGEST."""
+    files = []
+    for entry in os.scandir(place):
+        with contextlib.suppress(OSError):  # another process may have removed it
+            about = entry.stat(follow_symlinks=False)
+            if about.st_size or time.time() - about.st_mtime < RECENT:
+                files.append((max(about.st_mtime, about.st_atime), about.st_size, entry.path))
+            else:
+                os.unlink(entry.path)
+    size = sum(length for _, length, _ in files)
+    for _, length, path in sorted(files):
+        if size <= LARGEST:
+            break
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+            size -= length

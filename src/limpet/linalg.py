@@ -7,10 +7,11 @@ Beyond that they are LAPACK's, or entries that `limpet.native` goes through, if 
 
 import math
 
-import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as lapack
 from jaxtyping import Array, Float
+
+from limpet.native import primitives
 
 UNROLLED = 8
 
@@ -47,7 +48,7 @@ def factor(normals: Normals) -> Square:
     """L, lower triangular, with L L^T = K = G^T G; NaN where the normals are dependent."""
     m = normals.shape[1]
     if m > UNROLLED:
-        return jnp.linalg.cholesky(normals.T @ normals, symmetrize_input=False)
+        return primitives.factor(normals.T @ normals)
     L = [[jnp.zeros(())] * m for _ in range(m)]
     for i in range(m):
         for j in range(i + 1):
@@ -87,8 +88,8 @@ def dual(normals: Normals, L: Square) -> Normals:
     """G K^-1: the columns that pair with the normals as 1 with their own and 0 with the others."""
     m = len(L)
     if m > UNROLLED:
-        return normals @ lapack.cho_solve((L, True), jnp.eye(m))
-    inverse = [solve_upper(L, solve_lower(L, row)) for row in jnp.eye(m)]
+        return normals @ lapack.cho_solve((L, True), primitives.sparse(jnp.eye(m)))
+    inverse = [solve_upper(L, solve_lower(L, row)) for row in primitives.sparse(jnp.eye(m))]
     return jnp.stack([along(normals, column) for column in inverse], axis=-1)
 
 
@@ -104,7 +105,7 @@ def solve(A: Square, b: Values) -> Values:
     """A^-1 b for any invertible A."""
     m = len(b)
     if m > UNROLLED:
-        return limpet_solve(A, b)
+        return primitives.solve(A, b)
     if m == 2:
         (p, q), (r, s) = A
         return jnp.stack([s * b[0] - q * b[1], p * b[1] - r * b[0]]) / (p * s - q * r)
@@ -119,24 +120,9 @@ def log_abs_det(A: Square) -> Float[Array, ""]:
     """The log of the absolute determinant."""
     m = len(A)
     if m > UNROLLED:
-        return jnp.sum(jnp.log(jnp.abs(limpet_pivots(A))))
+        return jnp.sum(jnp.log(jnp.abs(primitives.pivots(A))))
     rows = _eliminated([[A[i, j] for j in range(m)] for i in range(m)])
     return _log_of_product([jnp.abs(rows[i][i]) for i in range(m)])
-
-
-# `limpet.native` knows these by their names, and has its own.
-
-
-@jax.jit
-def limpet_solve(A: Square, b: Values) -> Values:
-    """A^-1 b."""
-    return jnp.linalg.solve(A, b)
-
-
-@jax.jit
-def limpet_pivots(A: Square) -> Values:
-    """Numbers whose product is the determinant, or minus that."""
-    return jnp.diagonal(lapack.lu_factor(A)[0])
 
 
 def _eliminated(rows: list[list[Array]]) -> list[list[Array]]:

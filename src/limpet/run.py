@@ -15,7 +15,6 @@ import numpy as np
 import xarray as xr
 
 from limpet import advice, errors, results, tile
-from limpet.cache import keep_programs
 from limpet.collect import Memory
 from limpet.draws import open as open_store
 from limpet.draws.commits import Commits, NoCommits
@@ -197,7 +196,6 @@ def resume(
     began = time.perf_counter()
     check_target(target)
     workers = _workers(workers)
-    keep_programs()
     with shown(progress) as show, Store(as_path(store)) as room:
         about, starts = room.specification, room.starts
         asked = about.draws if draws is None else errors.whole("draws", draws, 1)

@@ -14,7 +14,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from limpet import errors
-from limpet.cache import keep_programs
 from limpet.errors import InputError, StartError
 from limpet.layout import read_points
 from limpet.linalg import UNROLLED, Normals, Values, Vector, solve
@@ -113,7 +112,6 @@ def find_vectors(target: Target, guesses, count: int, seed: int, name: str, spar
 
     `name` is what a user calls the guesses.
     """
-    keep_programs()
     _check_guesses(target, guesses, name)
     searches = _Searches(target, guesses, seed, jitter)
     found = searches.reach(count, spare)

@@ -5,9 +5,7 @@ A `Target` holds the user's functions and checks them. Inside limpet q is always
 """
 
 import dataclasses
-import hashlib
 import os
-import re
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -18,12 +16,15 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
+from limpet.cache import keep_programs
 from limpet.errors import InputError, PrecisionWarning, real_array, warn
 from limpet.layout import Layout
 from limpet.linalg import UNROLLED, Normals, Values, Vector
+from limpet.native.identity import fingerprint_of, programs_in
+from limpet.native.primitives import sparse
 
 SHORT_FLOATS = (jnp.float32, jnp.float16, jnp.bfloat16)
-ADDRESS = r"0x[0-9a-f]+"  # where an object is in memory, which says nothing to other processes
+OWN_DERIVATIVES = {"custom_jvp_call", "custom_vjp_call", "call_hi_primitive"}
 RUN_ONCE = {"xla_backend_optimization_level": 0}  # for programs that are slow to compile only
 SMALLEST_EPS, LARGEST_EPS = 1e-60, 1e60  # beyond these determinants have no room in a double
 
@@ -121,7 +122,7 @@ class Target:
         """Digests of what the functions compute, the same in every process."""
         functions = {"q": self.q, "log_density": self.log_density, "inside": self.inside}
         programs = {name: f and _traced(name, f, x)[0] for name, f in functions.items()}
-        return {name: p and fingerprint_of(p, ADDRESS) for name, p in programs.items()}
+        return {name: p and _identity(p, functions[name], x) for name, p in programs.items()}
 
     def checked(self, x: Vector) -> "Target":
         """The same target, its functions frozen as they are now; refused if they cannot be used.
@@ -151,7 +152,7 @@ class Target:
                         PrecisionWarning,
                     )
                 _check_indices(name, function, x)
-                function = _Frozen(fingerprint_of(jaxpr), function)
+                function = _Frozen(_identity(jaxpr, function, x), function)
             frozen.append(function)
         return _rebuilt(tuple(frozen), (self.eps,))
 
@@ -189,8 +190,10 @@ def _values_and_normals(target, x):
     values, pull_back = jax.vjp(target.values, x)
     m = len(values)
     if m > UNROLLED:
-        return values, jax.vmap(pull_back, out_axes=-1)(jnp.eye(m))[0]
-    return values, jnp.stack([pull_back(row)[0] for row in np.eye(m)], axis=-1)
+        normals = jax.vmap(pull_back, out_axes=-1)(sparse(jnp.eye(m)))[0]
+    else:
+        normals = jnp.stack([pull_back(sparse(row))[0] for row in np.eye(m)], axis=-1)
+    return values, sparse(normals)
 
 
 _traced_once = jax.jit(_values_and_normals)
@@ -204,7 +207,7 @@ jax.tree_util.register_pytree_node(
 
 
 def check_target(target):
-    """Refuse what is not a target, and a JAX without doubles."""
+    """Refuse what is not a target, and a JAX without doubles; what follows may compile."""
     if not isinstance(target, Target):
         raise InputError(f"target={target!r}: expected a limpet.Target(q, eps).")
     if not jax.config.read("jax_enable_x64"):
@@ -212,6 +215,7 @@ def check_target(target):
             "JAX is set to single precision (jax_enable_x64 is False): limpet needs doubles."
             ' Leave it as `import limpet` sets it, or jax.config.update("jax_enable_x64", True).'
         )
+    keep_programs()
 
 
 def _read_eps(given):
@@ -353,36 +357,25 @@ def _check_indices(name, function, x):
         return
 
 
-def _parts(jaxpr):
-    """A program and all programs inside it, each with its constants where it has them."""
-    inner = getattr(jaxpr, "jaxpr", jaxpr)
-    yield inner, getattr(jaxpr, "consts", ())
-    for equation in inner.eqns:
-        for value in equation.params.values():
-            for part in value if isinstance(value, tuple | list) else (value,):
-                if hasattr(getattr(part, "jaxpr", part), "eqns"):
-                    yield from _parts(part)
+def _identity(jaxpr, function, x) -> str:
+    """A digest of what a function computes, and of its derivative where that has its own rules."""
+    digest = fingerprint_of(jaxpr)
+    if uses(OWN_DERIVATIVES, jaxpr):
+        try:
+            digest += fingerprint_of(jax.make_jaxpr(jax.jacrev(function))(x))
+        except Exception:  # there is none, so that none is used
+            return digest
+    return digest
 
 
 def uses(names, jaxpr) -> bool:
     """Whether a program has an operation with one of these names."""
-    return any(e.primitive.name in names for part, _ in _parts(jaxpr) for e in part.eqns)
-
-
-def fingerprint_of(jaxpr, ignored=None):
-    """A digest of what a program computes: its operations and all of its constants."""
-    text = str(jaxpr) if ignored is None else re.sub(ignored, "", str(jaxpr))
-    digest = hashlib.sha256(text.encode())
-    for _, constants in _parts(jaxpr):
-        for constant in constants:
-            array = np.asarray(constant)
-            digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
-    return digest.hexdigest()
+    return any(e.primitive.name in names for part, _ in programs_in(jaxpr) for e in part.eqns)
 
 
 def _short_floats(jaxpr):
     """The first type of floats shorter than doubles in a program, if there is one."""
-    for part, _ in _parts(jaxpr):
+    for part, _ in programs_in(jaxpr):
         atoms = [*part.constvars, *(a for e in part.eqns for a in (*e.invars, *e.outvars))]
         for atom in atoms:
             if getattr(atom.aval, "dtype", None) in SHORT_FLOATS:

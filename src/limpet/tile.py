@@ -34,6 +34,7 @@ LARGE = 256  # numbers of a chain's state
 # (jaxlib 0.10: each hands its batch to the pool of threads that both are of): never batch them.
 LAPACK = {"cholesky", "lu", "qr", "geqrf", "householder_product", "triangular_solve"}
 LAPACK |= {"eig", "eigh", "svd", "schur", "hessenberg", "tridiagonal"}
+LAPACK |= {"limpet_factor", "limpet_solve", "limpet_pivots"}  # of `limpet.native.primitives`
 LONGEST_BLOCK = 64  # steps of a block, for a point of few numbers
 
 

@@ -16,6 +16,7 @@ from limpet.kernels.base import Info, State
 from limpet.kernels.moves import reach_of
 from limpet.kernels.trajectory import TrajectoryKernel, make_trajectory
 from limpet.linalg import Normals, Values, Vector, factor
+from limpet.native.primitives import sparse
 from limpet.noise import Noise
 from limpet.target import Target
 
@@ -112,7 +113,7 @@ class LiftedTarget:
 
     def normals(self, below: Normals) -> Float[Array, "n+m m"]:
         """The normals over those of S."""
-        return jnp.concatenate([below, -jnp.eye(below.shape[1]) / self.length])
+        return jnp.concatenate([below, -sparse(jnp.eye(below.shape[1])) / self.length])
 
     def log_density_at(self, point: Point) -> Float[Array, ""]:
         """l(x) - |eta|^2 / 2."""

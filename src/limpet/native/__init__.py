@@ -11,12 +11,17 @@ vector of `LANES` chains in LLVM's language:
     loops       a `while` goes on until all lanes are done; lanes that are done keep their values
     branches    both are computed, and one is chosen
 
-`code.py` writes LLVM, `operations.py` knows JAX's operations, made of `arithmetic.py` and
-`matrices.py`; `functions.py` has exp and log. What cannot be taken apart raises `UnsupportedError`,
-and is left to XLA: most library calls, indices that depend on the point, and programs that take too
-long to compile.
+`code.py` writes LLVM. Each of JAX's operations has a rule (`rules.py`): numbers (`elementwise.py`,
+made of `arithmetic.py` and `functions.py`), `arrays.py`, `matrices.py`, loops and calls
+(`control.py`); `operations.py` puts a whole program together. `primitives.py` has operations of
+limpet's own, and says what zeros of sparse matrices are; `identity.py` what makes two programs one.
+
+What has no rule, or cannot be taken apart, raises `UnsupportedError` and is left to XLA: most
+library calls, indices that depend on the point, and programs that take too long to compile. So is
+whatever goes wrong inside.
 """
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -31,10 +36,13 @@ import numpy as np
 from limpet.cache import kept
 from limpet.native import operations
 from limpet.native.code import LANES, UnsupportedError, locate
+from limpet.native.elementwise import LIBRARY
+from limpet.native.identity import fingerprint_of
 from limpet.signals import interruptible
-from limpet.target import ADDRESS, fingerprint_of
 
 __all__ = ["LANES", "UnsupportedError", "scan", "zeros"]
+
+MESSAGE = 100  # letters of another library's message that are told, for its own say how to go on
 
 
 def scan(step: Callable, constants, carry, inputs, zero=None) -> Callable:
@@ -56,8 +64,10 @@ def scan(step: Callable, constants, carry, inputs, zero=None) -> Callable:
     none = jax.tree.leaves(zero)
     if [each.shape for each in none] != [np.shape(leaf) for leaf in jax.tree.leaves(carry)]:
         raise ValueError("zero is not of the structure of the carry")
-    key = _key(program, count, size, *(np.packbits(each).tobytes() for each in none))
-    function = _loaded(kept(key, lambda: _compiled(operations.written(program, count, size, none))))
+    with _refusing():
+        key = _key(program, count, size, *(np.packbits(each).tobytes() for each in none))
+        code = kept(key, lambda: _compiled(operations.written(program, count, size, none)))
+        function = _loaded(code)
     variables: list[Any] = program.jaxpr.invars
     types = [variable.aval.dtype for variable in variables]
     outputs, tree = jax.tree.leaves(shapes[1]), jax.tree.structure(shapes)
@@ -83,7 +93,22 @@ def scan(step: Callable, constants, carry, inputs, zero=None) -> Callable:
 def zeros(function: Callable, *arguments):
     """Which entries of a function's results are zero, whatever arguments like these it is given."""
     program, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
-    return jax.tree.unflatten(jax.tree.structure(shapes), operations.zeros(program))
+    with _refusing():
+        found = operations.zeros(program)
+    return jax.tree.unflatten(jax.tree.structure(shapes), found)
+
+
+@contextlib.contextmanager
+def _refusing():
+    """Whatever goes wrong with a program is a reason to leave it to XLA, and never ends a run."""
+    try:
+        yield
+    except (UnsupportedError, MemoryError):
+        raise
+    except Exception as error:
+        first = str(error).strip().partition("\n")[0]
+        reason = f"a fault of the compiler ({type(error).__name__}: {first[:MESSAGE]})"
+        raise UnsupportedError(reason) from error
 
 
 def _rows(array, dtype):
@@ -101,7 +126,7 @@ def _entry(array, axes):
 def _key(program, *sizes):
     """What machine code depends on, beside the processor: the program and how it is compiled."""
     here = Path(__file__).parent
-    parts = [llvm.llvm_version_info, *sizes, fingerprint_of(program, ADDRESS)]
+    parts = [llvm.llvm_version_info, *sizes, fingerprint_of(program)]
     parts += [file.read_text() for file in sorted(here.glob("*.py"))]
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
@@ -130,7 +155,7 @@ def _compiled(text) -> bytes:
 
 def _loaded(code: bytes):
     """The function in an object file."""
-    for name in operations.LIBRARY:
+    for name in LIBRARY:
         locate(name)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))

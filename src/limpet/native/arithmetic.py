@@ -1,61 +1,61 @@
-"""Arithmetic of numbers in LLVM's language; what is known to be zero or one costs nothing."""
+"""Arithmetic of numbers in LLVM's language; what is known to change nothing costs nothing.
 
-from limpet.native.code import FLAG, UnsupportedError, is_known
+The results are those of `jax.jit`, infinities, NaN and the signs of zeros included. (Like XLA, the
+sum of a number and a known zero is the number, so that -0. + 0. is -0.)
+"""
 
-
-def is_equal(number, value) -> bool:
-    """Whether the number is known, and this."""
-    return is_known(number) and number == value
-
-
-def _combination(neutral, word):
-    """Sums or products: nothing is to be done for a number that changes nothing."""
-
-    def combined(code, dtype, a, b):
-        if is_equal(a, neutral):
-            return b
-        if is_equal(b, neutral):
-            return a
-        return code(dtype, f"f{word} contract" if dtype.kind == "f" else word, a, b)
-
-    return combined
+from limpet.native.code import (
+    FLAG,
+    STRUCTURAL_ZERO,
+    UnsupportedError,
+    is_known,
+    is_structural,
+    is_zero,
+)
 
 
-add, multiply = _combination(0, "add"), _combination(1, "mul")  # zero times infinity is NaN
+def add(code, dtype, a, b):
+    """The sum."""
+    if is_zero(a):
+        return b
+    if is_zero(b):
+        return a
+    return code(dtype, "fadd contract" if dtype.kind == "f" else "add", a, b)
 
 
 def subtract(code, dtype, a, b):
     """The difference."""
-    if is_equal(b, 0):
+    if is_zero(b):
         return a
-    if is_equal(a, 0):
+    if is_structural(a):
         return negative(code, dtype, b)
     return code(dtype, "fsub contract" if dtype.kind == "f" else "sub", a, b)
+
+
+def multiply(code, dtype, a, b):
+    """The product."""
+    if is_structural(a) or is_structural(b):
+        return STRUCTURAL_ZERO
+    if is_known(a) and a == 1:
+        return b
+    if is_known(b) and b == 1:
+        return a
+    return code(dtype, "fmul contract" if dtype.kind == "f" else "mul", a, b)
 
 
 def divide(code, dtype, a, b):
     """The quotient."""
     if dtype.kind != "f":
         raise UnsupportedError("division of whole numbers")
-    return a if is_equal(b, 1) else code(dtype, "fdiv arcp", a, b)
-
-
-def multiply_entries(code, dtype, a, b):
-    """A product of entries of arrays: a zero that is known stays zero, whatever is beside it."""
-    if is_equal(a, 0) or is_equal(b, 0):
-        return dtype.type(0)
-    return multiply(code, dtype, a, b)
-
-
-def divide_entry(code, dtype, a, b):
-    """An entry of an array, divided: a zero that is known stays zero."""
-    return a if is_equal(a, 0) else divide(code, dtype, a, b)
+    if is_structural(a) or (is_known(b) and b == 1):
+        return a
+    return code(dtype, "fdiv arcp", a, b)
 
 
 def negative(code, dtype, a):
     """The number with the other sign."""
-    if is_equal(a, 0):
-        return a
+    if is_zero(a):
+        return a if is_structural(a) else -a
     return code(dtype, "fneg", a) if dtype.kind == "f" else code(dtype, "sub", dtype.type(0), a)
 
 

@@ -29,9 +29,29 @@ class Number:
     dtype: np.dtype
 
 
+class StructuralZero(np.float64):
+    """A zero of a sparse matrix: its products are zeros of that kind, whatever is beside it.
+
+    Other zeros that are known multiply as IEEE's do: zero times infinity is NaN.
+    """
+
+
+STRUCTURAL_ZERO = StructuralZero(0)
+
+
 def is_known(number) -> bool:
     """Whether the number is the same whatever the program is given."""
     return isinstance(number, np.generic)
+
+
+def is_structural(number) -> bool:
+    """Whether the number is a zero of a sparse matrix."""
+    return isinstance(number, StructuralZero)
+
+
+def is_zero(number) -> bool:
+    """Whether the number is known to be zero."""
+    return is_known(number) and number == 0
 
 
 def element(dtype) -> str:
@@ -80,6 +100,7 @@ class Code:
         self.declared: set[str] = set()
         self.names = itertools.count()
         self.active = None  # the lanes that a loop is still at work for; None: all
+        self.filling = {}  # loops in which matrices lose zeros, by their places in memory
 
     def text(self) -> str:
         """The program, as a function of a table of arrays and of the arrays' two lengths."""
@@ -123,7 +144,9 @@ class Code:
         """`yes` where flag holds, else `no`."""
         if is_known(flag):
             return yes if flag else no
-        if is_known(yes) and is_known(no) and yes == no:
+        if (is_structural(yes) and is_zero(no)) or (is_structural(no) and is_zero(yes)):
+            return STRUCTURAL_ZERO
+        if is_known(yes) and is_known(no) and yes.tobytes() == no.tobytes():
             return yes
         kind = vector(yes.dtype)
         text = f"select {vector(FLAG)} {flag.name}, {kind} {operand(yes)}, {kind} {operand(no)}"
