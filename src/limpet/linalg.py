@@ -143,7 +143,8 @@ def _eliminated(rows: list[list[Array]]) -> list[list[Array]]:
 def _log_of_product(numbers: list[Array]) -> Array:
     # two at a time: half as many logarithms, and the product of two has room in a double
     pairs = [numbers[i : i + 2] for i in range(0, len(numbers), 2)]
-    return sum(jnp.log(math.prod(pair)) for pair in pairs)
+    logs = [jnp.log(math.prod(pair)) for pair in pairs]
+    return sum(logs[1:], start=logs[0])
 
 
 def _matrix(rows: list[list[Array]]) -> Array:

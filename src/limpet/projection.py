@@ -26,19 +26,19 @@ ENOUGH = 0.25  # what an update with an approximate matrix has to bring |q| down
 class Surface(Protocol):
     """What moves ask of a target: of the user's, or of the surface lifted over it."""
 
-    def values(self, x: Vector) -> Values:
+    def values(self, x: Vector, /) -> Values:
         """The constraints, divided by eps."""
         ...
 
-    def values_and_normals(self, x: Vector) -> tuple[Values, Normals]:
+    def values_and_normals(self, x: Vector, /) -> tuple[Values, Normals]:
         """The same and their gradients, one a column."""
         ...
 
-    def log_density_at(self, x: Vector) -> Float[Array, ""]:
+    def log_density_at(self, x: Vector, /) -> Float[Array, ""]:
         """The log density that multiplies that of the constraints."""
         ...
 
-    def contains(self, x: Vector) -> Bool[Array, ""]:
+    def contains(self, x: Vector, /) -> Bool[Array, ""]:
         """Whether x is on the allowed side of every wall."""
         ...
 

@@ -84,6 +84,7 @@ class Kernel(abc.ABC):
     anew; fields named in `static` (whole numbers, words) are part of the program.
     """
 
+    __dataclass_fields__: ClassVar[dict[str, Any]]
     static: ClassVar[tuple[str, ...]] = ()
     checks: ClassVar[dict[str, Callable[[str, Any], Any]]] = {}  # by field: what it must be
     renamed: ClassVar[dict[str, str]] = {}  # fields' names of earlier versions, and today's
@@ -140,7 +141,7 @@ class Kernel(abc.ABC):
 
     def parameters(self, target: Target) -> dict[str, Any]:
         """The numbers it runs with on this target, defaults filled in."""
-        return dataclasses.asdict(self) | {  # pyright: ignore[reportArgumentType]
+        return dataclasses.asdict(self) | {
             name: np.asarray(value).tolist() for name, value in self.sizes(target).items()
         }
 
@@ -234,6 +235,6 @@ def _flatten(kernel: Kernel) -> tuple[tuple[Any, ...], Any]:
 def _unflatten(kind: type[Kernel], program: Any, numbers: Any) -> Kernel:
     # JAX puts anything in the place of numbers, which the constructor would refuse
     kernel = object.__new__(kind)
-    kernel.__dict__.update(zip(program[0], numbers, strict=True))
-    kernel.__dict__.update(program[1])
+    vars(kernel).update(zip(program[0], numbers, strict=True))
+    vars(kernel).update(program[1])
     return kernel
