@@ -336,7 +336,9 @@ TRAVEL_MUTANTS = {
     "Lifted: normals without the length": (
         "Lifted",
         _one(
-            "kernels.lifted", "-jnp.eye(below.shape[1]) / self.length", "-jnp.eye(below.shape[1])"
+            "kernels.lifted",
+            "-sparse(jnp.eye(below.shape[1])) / self.length",
+            "-sparse(jnp.eye(below.shape[1]))",
         ),
     ),
     "Lifted: eta not brought up to date": (
