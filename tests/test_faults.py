@@ -149,7 +149,7 @@ def test_a_rejected_proposal_leaves_the_state_as_it_was(target):
 
 
 def test_chains_that_never_move_are_named_with_the_cause():
-    cause = r"^Chains 0, 1, 2 never .*sigma of RandomWalk.*100% of 600 .*too unlikely.*smaller"
+    cause = r"^Chains 0, 1, 2 never .*step_size.*100% of 600 .*too unlikely.*smaller"
     with pytest.warns(limpet.LimpetWarning, match=cause) as caught:
         draws = sample(kernel=limpet.RandomWalk(step_size=1e6), warmup=0)
     assert [warning.filename for warning in caught] == [__file__]

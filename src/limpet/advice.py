@@ -29,13 +29,6 @@ REMEDIES = {
     Outcome.METROPOLIS: "the proposal was too unlikely; make the step smaller",
     Outcome.NOT_FINITE: "q or the log density was not finite; look where they are defined",
 }
-STEP_SIZES = {
-    Move.HARD: "sigma_hrd",
-    Move.OFF: "sigma_tan, sigma_prp",
-    Move.ON: "sigma_on",
-    Move.SOFT: "sigma_sft, or sigma of RandomWalk",
-    Move.SLIDE: "sigma_hrd",
-}
 
 
 def warn_of(tree: xr.DataTree, kernel: Kernel, layout: Layout, dimension: int, watched: Worst):
@@ -50,13 +43,13 @@ def warn_of(tree: xr.DataTree, kernel: Kernel, layout: Layout, dimension: int, w
     level = lp[:, -1].values if lp.sizes["draw"] else np.zeros(len(counts))
     low = is_absurd(level, np.median(level), layout.size)
     if still.any() or low.any():  # nothing else is worth saying
-        _warn_of_starts(counts, level, still, low)
+        _warn_of_starts(kernel, counts, level, still, low)
     else:
         _warn_of_failing_moves(tree, kernel, dimension, counts)
         _warn_of_mixing(tree["posterior"].to_dataset(), layout, watched)
 
 
-def _warn_of_starts(counts, level, still, low):
+def _warn_of_starts(kernel, counts, level, still, low):
     """Warn of chains that never moved, and of those that are still where no others are."""
     if low.any():
         far = "never" if still[low].all() else "hardly"
@@ -68,7 +61,9 @@ def _warn_of_starts(counts, level, still, low):
     still = still & ~low
     if still.any():
         names = listed(np.flatnonzero(still))
-        warn(f"Chains {names} never left their start. {causes(counts[still])}", LimpetWarning)
+        warn(
+            f"Chains {names} never left their start. {causes(kernel, counts[still])}", LimpetWarning
+        )
 
 
 def _compared(level, low):
@@ -123,16 +118,16 @@ def _warn_of_failing_moves(tree, kernel, dimension, counts):
             size = tree.attrs["parameters"][name]
             better = size * _chi(dimension, 1 - min(failed, 1 - 1e-6)) / _chi(dimension, 1 - GENTLE)
             advised = f"Lower {name}={size:.3g} to about {better:.2g}, or let warm-up find it."
-            warn(f"Most projections failed. {causes(alone)} {advised}", LimpetWarning)
+            warn(f"Most projections failed. {causes(kernel, alone)} {advised}", LimpetWarning)
         elif share < RARELY:
             how = "never accepted" if share == 0 else f"accepted in {share:.1%} of tries only"
-            warn(f"One kind of move was {how}. {causes(alone)}", LimpetWarning)
+            warn(f"One kind of move was {how}. {causes(kernel, alone)}", LimpetWarning)
     sides = [move for move in (Move.OFF, Move.ON) if move in kernel.moves]
     held = ((accepted[:, sides] == 0) & (proposals[:, sides] >= TELLING)).any(axis=1)
     if held.any() and not held.all():
         warn(
             f"Chains {listed(np.flatnonzero(held))} did not change sides while others did: they may"
-            f" be where the surface is more curved. {causes(counts[held])}",
+            f" be where the surface is more curved. {causes(kernel, counts[held])}",
             LimpetWarning,
         )
 
@@ -199,7 +194,7 @@ def stuck_message(kernel: Kernel, voyages) -> str:
             where = "off"
     message = (
         f"Chains {listed(chains)} made fewer draws than asked for, and no visit {where} the"
-        f" surface in the last {voyages[0].patience:,.0f} steps. {causes(np.array(counts))}"
+        f" surface in the last {voyages[0].patience:,.0f} steps. {causes(kernel, np.array(counts))}"
     )
     level = np.array(levels)
     low = np.array(stuck) & is_absurd(level, np.median(level), voyages[0].states.x.shape[1])
@@ -212,7 +207,7 @@ def stuck_message(kernel: Kernel, voyages) -> str:
     return message
 
 
-def causes(counts):
+def causes(kernel: Kernel, counts: np.ndarray) -> str:
     """Which moves failed, mostly why, and which number to change."""
     sentences = []
     for move, row in zip(Move, counts.sum(axis=0), strict=True):
@@ -221,9 +216,10 @@ def causes(counts):
         if failed.sum():
             cause = Outcome(int(np.argmax(failed)))
             share = failed.sum() / row.sum()
+            sizes = ", ".join(kernel.step_sizes[move])
             sentences.append(
-                f"{move.name.capitalize()} moves ({STEP_SIZES[move]}): {share:.0%} of {row.sum():,}"
-                f" failed, mostly because {REMEDIES[cause]}."
+                f"{move.name.capitalize()} moves ({sizes}): {share:.0%} of {row.sum():,} failed,"
+                f" mostly because {REMEDIES[cause]}."
             )
     return " ".join(sentences)
 

@@ -489,7 +489,7 @@ def _run(draw, problem: Path, store: Path, quiet: bool, as_json: bool):
 
     if not quiet:
         _say("")  # between progress and result
-    _print_result(draws, store, as_json)
+    _print_result(draws, store, as_json, at_once=bool(interruptions))
     if interruptions:
         some = draws["posterior"].sizes["draw"]
         what = f"the draws so far are in {store}" if some else f"{store} has no draws yet"
@@ -513,14 +513,16 @@ def _located(message: str, problem: Path) -> str:
     return f"{problem}, line {max(set_at)}: {message}" if set_at else f"{problem}: {message}"
 
 
-def _print_result(draws, store: Path, as_json: bool):
-    """What is in a store, as tables or as JSON."""
+def _print_result(draws, store: Path, as_json: bool, at_once: bool = False):
+    """What is in a store, as tables or as JSON; without tables if it is large, and time short."""
     import limpet
+    from limpet.advice import LOOKED_AT
     from limpet.clock import account
 
     chains, count = (draws["posterior"].sizes[name] for name in ("chain", "draw"))
     asked, table = draws.attrs["draws_asked"], None
-    if count >= 2:
+    large = sum(variable.size for variable in draws["posterior"].data_vars.values()) > LOOKED_AT
+    if count >= 2 and not (at_once and large):
         with _busy("computing the summary"):
             table = limpet.summary(draws)
     if as_json:

@@ -104,6 +104,11 @@ class Kernel(abc.ABC):
             raise AttributeError(f"limpet.{type(self).__name__} has no {name}")
         return getattr(self, _todays_name(type(self), name))
 
+    @property
+    def step_sizes(self) -> dict[Move, tuple[str, ...]]:
+        """Which numbers make each move longer or shorter."""
+        return {m: t.names for t in self.tunables if not t.whole for m in t.moves}
+
     def check(self) -> None:  # noqa: B027 (most have nothing more to check)
         """Refuse numbers that do not fit each other."""
 

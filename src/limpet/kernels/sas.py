@@ -139,6 +139,11 @@ class SAS(Kernel):
         )
 
     @property
+    def step_sizes(self) -> dict[Move, tuple[str, ...]]:
+        """Which numbers make each move longer or shorter."""
+        return {move: rule.sizes for move, rule in RULES.items()}
+
+    @property
     def moves(self) -> tuple[Move, ...]:
         """The paper's four, and Slide if there is any."""
         paper = (Move.HARD, Move.OFF, Move.ON, Move.SOFT)
