@@ -33,7 +33,7 @@ class _Tile:
 
     since: float = -np.inf  # when it was last handed over
     looked: float = np.inf  # when it was last looked at
-    step: int = -1  # of the run, when it was last handed over
+    moment: tuple[int, float] = (-1, 0.0)  # its step and its time, when it was last handed over
     writing: Future | None = None  # gives the seconds that it took
 
 
@@ -88,7 +88,7 @@ class Commits(NoCommits):
         mine = self.tiles[voyage.index]
         if mine.writing is not None:
             mine.writing.result()
-        if mine.step == voyage.step:
+        if mine.moment == _moment(voyage):
             return
         writes = self.store.prepared(voyage.collector.kept)
         snapshot = voyage.snapshot()
@@ -97,7 +97,7 @@ class Commits(NoCommits):
         with self.written:
             self.written.wait_for(lambda: not self.waiting or self.waiting + size <= WAITING)
             self.waiting += size
-        mine.since, mine.step = time.monotonic(), voyage.step
+        mine.since, mine.moment = time.monotonic(), _moment(voyage)
         try:
             mine.writing = self.writer.submit(self._write, voyage.index, writes, snapshot, size)
         except RuntimeError:  # the run has ended: others that wait must not wait for this
@@ -157,7 +157,12 @@ class Commits(NoCommits):
                 raise files.DamagedError(f"draws after {first} are missing")
             chain, at = np.nonzero(known)
             voyage.watch.add(chain, first + at, x[known])
-        self.tiles[voyage.index].step = voyage.step
+        self.tiles[voyage.index].moment = _moment(voyage)
+
+
+def _moment(voyage):
+    """How far a tile is, in steps and in seconds: also a search that was interrupted took time."""
+    return voyage.step, sum(voyage.times.values())
 
 
 def _handed_over(voyage):
