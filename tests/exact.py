@@ -306,7 +306,7 @@ def advance(kernel, target, x, on, steps, seed) -> Path:
 
     def step(constants, state, noise):
         kernel, target = constants
-        state, info = type(kernel).move(kernel, target, noise, state)
+        state, info = type(kernel).move(kernel, target, {}, noise, state)
         return state, Path(state.x, state.on, info.move, info.outcome)
 
     point, flag = jax.ShapeDtypeStruct((n,), float), jax.ShapeDtypeStruct((), bool)

@@ -189,7 +189,7 @@ def test_a_file_may_choose_the_kernel_and_import_its_neighbours(folder):
     options = ("--draws", 5, "--chains", 4, "--warmup", 0, "--json")
     facts = json.loads(checked("sample", path, "-o", folder / "walk.zarr", *options).stdout)
     assert facts["kernel"] == "RandomWalk"
-    assert facts["parameters"] == {"sigma": 0.25}
+    assert facts["parameters"]["step_size"] == 0.25
 
 
 def test_summary(store):

@@ -59,7 +59,7 @@ def test_commits_are_never_more_than_five_seconds_apart(monkeypatch, took, looks
     book = commits.Commits(disk, 1)
     book.writer = disk
     collector = types.SimpleNamespace(kept={})
-    voyage = types.SimpleNamespace(index=0, step=0, collector=collector, snapshot=dict)
+    voyage = types.SimpleNamespace(index=0, step=0, times={}, collector=collector, snapshot=dict)
     for _ in range(2_000):
         clock.now += looks
         voyage.step += 1
@@ -155,7 +155,11 @@ def test_a_run_that_has_ended_keeps_no_worker_waiting(monkeypatch):
     collector = types.SimpleNamespace(kept={})
     for index in (0, 1):  # the second waited for the first, for ever
         voyage = types.SimpleNamespace(
-            index=index, step=1, collector=collector, snapshot=lambda: {"x": np.zeros(9)}
+            index=index,
+            step=1,
+            times={},
+            collector=collector,
+            snapshot=lambda: {"x": np.zeros(9)},
         )
         with pytest.raises(RuntimeError, match="shutdown"):
             book.commit(voyage)

@@ -9,6 +9,7 @@ import sys
 
 import jax.numpy as jnp
 import matplotlib as mpl
+import matplotlib.pyplot as plt
 import nbformat
 import numpy as np
 import pytest
@@ -174,6 +175,7 @@ def test_arviz(draws, tmp_path):
     table = arviz.summary(handed)
     assert table.index.tolist() == ["a b[0, 0]", "a b[1, 0]", "place[0]", "place[1]"]
     arviz.plot_trace(handed)
+    plt.close("all")  # which ArviZ leaves open
     groups = handed.children if isinstance(handed, xr.DataTree) else handed.groups()
     assert set(groups) == set(draws.children) == {"posterior", "surface", "sample_stats", "moves"}
     np.testing.assert_array_equal(handed["posterior"]["place"], draws["posterior"]["place"])

@@ -294,8 +294,8 @@ def test_times_add_up_to_the_wall(chains, tmp_path):
     times = {name: draws.attrs[name] for name in NAMES}
     assert all(value > 0 for value in times.values())
     assert sum(times.values()) == pytest.approx(2 * times["wall_seconds"])
-    # the rest: making the tree, and looking for what to warn of
-    assert 0.85 * wall < times["wall_seconds"] < wall
+    # the rest, making the tree and looking for what to warn of, is short; a busy machine is not
+    assert 0.85 * wall - 2 < times["wall_seconds"] < wall
 
 
 def test_times_of_sessions_add_up(tmp_path):

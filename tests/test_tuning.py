@@ -5,8 +5,8 @@ import pytest
 from models import torus
 
 import limpet
-from limpet.diagnostics import windowed_time
 from limpet.paper import ellipsoid_sphere, two_spheres
+from limpet.paper.sokal import windowed_time
 
 EPS = 0.005
 MODELS = {

@@ -42,10 +42,19 @@ def warn_of(tree: xr.DataTree, kernel: Kernel, layout: Layout, dimension: int, w
     lp = tree["sample_stats"].to_dataset()["lp"]
     level = lp[:, -1].values if lp.sizes["draw"] else np.zeros(len(counts))
     low = is_absurd(level, np.median(level), layout.size)
-    if still.any() or low.any():  # nothing else is worth saying
+    if still.any() or low.any():  # nothing else is worth saying of moves and mixing
         _warn_of_starts(kernel, counts, level, still, low)
     else:
         _warn_of_failing_moves(tree, kernel, dimension, counts)
+    few = 0 < lp.sizes["draw"] < FEWEST
+    if few:
+        warn(
+            f"{lp.sizes['draw']} draws per chain are too few to tell whether the chains mix, so"
+            " nothing is known of how far their means are from the truth: draw at least"
+            f" {FEWEST} per chain.",
+            MixingWarning,
+        )
+    elif lp.sizes["draw"] and not (still.any() or low.any()):
         _warn_of_mixing(tree["posterior"].to_dataset(), layout, watched)
 
 
@@ -138,17 +147,8 @@ def _chi(dimension, share):
 
 
 def _warn_of_mixing(posterior, layout, watched):
-    """Warn of chains that disagree, of too few effective draws, and of too few to tell."""
+    """Warn of chains that disagree, and of too few effective draws."""
     chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
-    if not draws:  # which is said elsewhere
-        return
-    if draws < FEWEST:
-        warn(
-            f"{draws} draws per chain are too few to tell whether the chains mix, so nothing is"
-            f" known of how far their means are from the truth: draw at least {FEWEST} per chain.",
-            MixingWarning,
-        )
-        return
     if chains * draws * layout.size <= LOOKED_AT:
         _, measures = measured(posterior)
         watched = worst(measures.r_hat, measures.ess, np.arange(layout.size))

@@ -445,7 +445,8 @@ def _confirm(problem: Path, store: Path):
             f"{store} names a file to run, but may not be yours: give the file. If it is the one"
             f" that the store names: {_resume_command(store, problem)}"
         )
-    if not typer.confirm(f"Run {problem}?", err=True):
+    print(f"Run {problem}? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise typer.Exit(1)
 
 
