@@ -42,6 +42,15 @@ def endless(x):
     return jax.lax.while_loop(lambda y: y @ y > 1, lambda y: y / 2, x)[:1]
 
 
+@jax.custom_vjp
+def straight(x):
+    """One, with a derivative that is a loop, so that it has no second one."""
+    return jnp.ones(())
+
+
+straight.defvjp(lambda x: (jnp.ones(()), x), lambda x, v: (0 * v * endless(x) * x,))
+
+
 def distances(x):
     """Differentiates the distance from a point to itself, the square root of zero."""
     return jnp.array([jnp.linalg.norm(x - x) + x @ x - 1])
@@ -102,6 +111,11 @@ CONSTRAINTS = [
     Case("math", lambda: sample(lambda x: [math.sin(x[0])]), rf"^q .*{HERE}.*instead of .*math"),
     Case("if", lambda: sample(lambda x: x if x[0] > 0 else -x), rf"^q .*{HERE}.*jnp\.where inst"),
     Case("while_loop", lambda: sample(endless), r"^the derivative of q .*while_loop"),
+    Case(
+        "bent by a loop",
+        lambda: sample(lambda x: straight(x) * sphere(x)),
+        r"^the second derivative of q .*while_loop.*limpet\.SAS\(\)",
+    ),
     Case("two arguments", lambda: sample(lambda x, y: x), r"^q .*argument: 'y'"),
     Case("index", lambda: sample(lambda x: x[7] * x[:1]), r"^q .*index 7\b.*\b3\b"),
     Case("index of many", lambda: sample(lambda x: x[np.array([0, 9])]), r"^q .*index 9\b.*\b3\b"),
@@ -222,6 +236,11 @@ FUNCTIONS = [
     Case("log_density", lambda: sample(log_density=3), r"^log_density=3: expected a function"),
     Case("vector", lambda: sample(log_density=lambda x: x), r"^log_density .*\(3,\): expected one"),
     Case("complex", lambda: sample(log_density=lambda x: 1j * x[0]), r"^log_density .*complex128"),
+    Case(
+        "while_loop",
+        lambda: sample(log_density=lambda x: endless(x)[0]),
+        r"^the gradient of log_density .*while_loop.*limpet\.SAS\(\)",
+    ),
     Case("int", lambda: sample(log_density=lambda x: 1), r"^log_density .*int64: expected a real"),
     Case("tuple", lambda: sample(log_density=lambda x: (x[0],)), r"^log_density returned a tuple"),
     Case("index", lambda: sample(log_density=lambda x: x[8]), r"^log_density .*index 8\b"),

@@ -75,6 +75,10 @@ def test_it_is_jaxs(name):
 
 LEFT = {
     "debug_print": lambda x: (jax.debug.print("{}", x[0]), x)[1],
+    "debug_print, which": jax.jit(lambda x: (jax.debug.print("{}", x[0]), x)[1]),
+    "debug_print, which does": lambda x: lax.fori_loop(
+        0, 2, lambda _, y: (jax.debug.print("{}", y[0]), y + 1)[1], x
+    ),
     "io_callback": lambda x: jax.experimental.io_callback(lambda y: y, x, x),
     "pure_callback": lambda x: jax.pure_callback(lambda y: y, x, x),
     "several types": lambda x: jnp.matmul(

@@ -5,7 +5,7 @@ others own it, or can write to it or to a folder above it. It may be removed at 
 that cannot be read or written only means that a program is compiled again.
 
 JAX's own cache is there, too. An entry of JAX's that was cut off (by a full disk) is not mended by
-JAX, which warns of it in every process: remove the folder. Those that are empty are removed here.
+JAX, which would warn of it in every process: it is removed here.
 """
 
 import contextlib
@@ -17,6 +17,7 @@ import secrets
 import stat
 import sys
 import time
+import zlib
 from pathlib import Path
 
 import jax
@@ -27,7 +28,8 @@ LOG = logging.getLogger("limpet")
 # Bytes in the folder; files that were not used for longest go. A model takes 0.1 to 5 MB, a suite
 # of tests some 100 MB, so that this is a year's work, and little beside a disk.
 LARGEST = 2**30
-RECENT = 60.0  # seconds; an empty file that is older is not being written any more
+RECENT = 60.0  # seconds; a file that is older is not being written any more
+ZSTANDARD = bytes.fromhex("28b52ffd")  # how JAX's entries begin if that library is there
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
 NO_LINKS = getattr(os, "O_NOFOLLOW", 0)  # Windows has no such flag, nor owners to compare
 
@@ -99,6 +101,8 @@ def keep_programs():
     if place is None or given or not _usable(place):
         return
     _tidy(place)
+    with contextlib.suppress(OSError):
+        _remove_cut_off(place)
     jax.config.update("jax_compilation_cache_dir", str(place))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.02)
     compilation_cache.reset_cache()  # JAX decides with its first program whether to keep any
@@ -151,10 +155,7 @@ def _tidy(place):
     for entry in os.scandir(place):
         with contextlib.suppress(OSError):  # another process may have removed it
             about = entry.stat(follow_symlinks=False)
-            if about.st_size or time.time() - about.st_mtime < RECENT:
-                files.append((max(about.st_mtime, about.st_atime), about.st_size, entry.path))
-            else:
-                os.unlink(entry.path)
+            files.append((max(about.st_mtime, about.st_atime), about.st_size, entry.path))
     size = sum(length for _, length, _ in files)
     for _, length, path in sorted(files):
         if size <= LARGEST:
@@ -162,3 +163,26 @@ def _tidy(place):
         with contextlib.suppress(OSError):
             os.unlink(path)
             size -= length
+
+
+def _remove_cut_off(place):
+    """Remove entries of JAX's that are not whole, of those that are new since the last look."""
+    look, until = place / "looked", time.time() - RECENT
+    since = look.stat().st_mtime if look.exists() else 0.0
+    for path in place.glob("*-cache"):
+        with contextlib.suppress(OSError):
+            if since < path.stat().st_mtime <= until and not _is_whole(_read(path)):
+                path.unlink()
+    _write(look, b"")
+    os.utime(look, (until, until))
+
+
+def _is_whole(entry):
+    """Whether what JAX keeps can be unpacked; what only another library unpacks is let be."""
+    if entry.startswith(ZSTANDARD):
+        return True
+    try:
+        zlib.decompress(entry)
+    except zlib.error:
+        return False
+    return True

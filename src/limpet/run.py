@@ -140,6 +140,8 @@ def sample(
         show(at_the_start(plan.chains, plan.draws))
         width = tile.width_for(plan.chains)
         flat = target.on_vectors(layout).checked(jnp.asarray(guesses[0]))
+        if kernel.is_forced:
+            flat.check_forces(jnp.asarray(guesses[0]))
         spare = -plan.chains % width
         starts = find_vectors(flat, guesses, plan.chains, plan.seed, "start", spare, jitter)
         if not isinstance(kernel, SurfaceSampler):

@@ -26,6 +26,12 @@ from limpet.native.primitives import sparse
 SHORT_FLOATS = (jnp.float32, jnp.float16, jnp.bfloat16)
 OWN_DERIVATIVES = {"custom_jvp_call", "custom_vjp_call", "call_hi_primitive"}
 RUN_ONCE = {"xla_backend_optimization_level": 0}  # for programs that are slow to compile only
+# what to do about a function that JAX cannot evaluate, or not differentiate
+IN_JAX = (
+    "Write it with jax.numpy instead of numpy or math, and jnp.where instead of if; the point has"
+    " the shape of `start`."
+)
+UNFORCED = "kernel=limpet.SAS() does without, and so does limpet.SurfaceSampler(steps=1)."
 SMALLEST_EPS, LARGEST_EPS = 1e-60, 1e60  # beyond these determinants have no room in a double
 
 
@@ -155,6 +161,12 @@ class Target:
                 function = _Frozen(_identity(jaxpr, function, x), function)
             frozen.append(function)
         return _rebuilt(tuple(frozen), (self.eps,))
+
+    def check_forces(self, x: Vector):
+        """Refuse functions without the derivatives that trajectories follow."""
+        normals = jax.grad(lambda x: jnp.sum(self.values_and_normals(x)[1]))
+        _traced("the second derivative of q", normals, x, UNFORCED)
+        _traced("the gradient of log_density", jax.grad(self.log_density_at), x, UNFORCED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -319,7 +331,7 @@ def _described(shape):
     return f"a {type(shape).__name__}"
 
 
-def _traced(name, function, x):
+def _traced(name, function, x, remedy=IN_JAX):
     """The program JAX makes of a user's function, and the shape of what it returns."""
     try:
         # a function made here is unknown to JAX, which else would remember what it traced before
@@ -336,8 +348,7 @@ def _traced(name, function, x):
         reason = str(error).strip().split("\n")[0].rstrip(".")
         raise InputError(
             f"{name} could not be evaluated by JAX at a point with {len(x)} numbers{where}:"
-            f" {type(error).__name__}: {reason}. Write it with jax.numpy instead of numpy or math,"
-            " and jnp.where instead of if; the point has the shape of `start`."
+            f" {type(error).__name__}: {reason}. {remedy}"
         ) from None
 
 

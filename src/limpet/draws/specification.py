@@ -208,7 +208,7 @@ def _layout(structure):
         layout = Layout.from_json(structure)
         check_names(layout)
     except InputError as error:
-        raise SpecificationError(f"layout: {error}") from None
+        raise SpecificationError(f"layout: {str(error).rstrip('.')}") from None
     if not 1 <= layout.size <= MOST_NUMBERS:
         raise _wrong("layout", layout.size, f"1 to {MOST_NUMBERS} numbers")
     return layout

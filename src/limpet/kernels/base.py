@@ -109,6 +109,11 @@ class Kernel(abc.ABC):
         """Which numbers make each move longer or shorter."""
         return {m: t.names for t in self.tunables if not t.whole for m in t.moves}
 
+    @property
+    def is_forced(self) -> bool:
+        """Whether its moves follow the gradient of the density."""
+        return False
+
     def check(self) -> None:  # noqa: B027 (most have nothing more to check)
         """Refuse numbers that do not fit each other."""
 

@@ -149,6 +149,11 @@ class SAS(Kernel):
         paper = (Move.HARD, Move.OFF, Move.ON, Move.SOFT)
         return (*paper, Move.SLIDE) if self.slide_probability else paper
 
+    @property
+    def is_forced(self) -> bool:
+        """Whether trajectories follow the gradient."""
+        return is_forced(self.trajectory)
+
     def draw_share(self) -> float:
         """The share of steps off S, from the constants of equation (3.11)."""
         return self.off_probability / (self.off_probability + self.on_probability)

@@ -73,6 +73,11 @@ class TrajectoryKernel(Kernel):
         """Those of its trajectories."""
         return tunables_of("step_size", "steps", self.steps, Move.HARD)
 
+    @property
+    def is_forced(self) -> bool:
+        """Whether trajectories follow the gradient."""
+        return is_forced(self.steps)
+
     def draw_share(self) -> float:
         """Every step is a draw."""
         return 1.0

@@ -64,9 +64,10 @@ def run(code, closed, arguments) -> list:
 def _evaluated(code, equation, arrays):
     """The results of one operation."""
     name, rule = equation.primitive.name, RULES.get(equation.primitive.name)
-    if equation.effects:
+    # operations with a rule, such as calls and loops, have the effects of those inside
+    if equation.effects and rule is None:
         raise UnsupportedError(f"{name}, which does more than compute")
-    if any(map(_is_key, arrays)) and all(map(_is_known, arrays)):
+    if not equation.effects and any(map(_is_key, arrays)) and all(map(_is_known, arrays)):
         return _folded(equation, arrays)
     if rule is None or (rule.folds and not _is_float(equation.outvars[0].aval.dtype)):
         if all(map(_is_known, arrays)):
