@@ -419,6 +419,21 @@ def test_a_second_signal_stops_at_once(problem, tmp_path, at_draws, number, monk
     limpet.open(path)
 
 
+def test_a_signal_when_the_store_was_just_made(problem, tmp_path, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt(signal.SIGINT)
+
+    path = tmp_path / "run.zarr"
+    monkeypatch.setattr("os._exit", sys.exit)
+    with monkeypatch.context() as early:
+        early.setattr("limpet.run.Voyage", interrupt)
+        for command in (["sample", problem, "-o", path], ["resume", path, problem]):
+            result = checked(*command, code=128 + signal.SIGINT)
+            assert f"Interrupted before {path} had further draws." in result.stderr
+            assert f"Go on: limpet resume {path} {problem}" in result.stderr
+    checked("resume", path, problem, "--draws", 10)
+
+
 def test_interrupted_processes_are_resumed(problem, tmp_path):
     path, before = tmp_path / "run.zarr", 0
     command = ["sample", problem, "-o", path, *LONG, "--thin", "40"]

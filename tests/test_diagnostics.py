@@ -11,12 +11,12 @@ import sys
 import tracemalloc
 import warnings
 
+import handmade
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.signal
 import scipy.stats
-import xarray as xr
 from arviz_stats.base import array_stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,7 +25,6 @@ import limpet
 from limpet import advice, diagnostics, mixing, watch
 from limpet.diagnostics import measure
 from limpet.paper import two_spheres
-from limpet.results import OUTCOMES
 
 CIRCLE = limpet.Target(lambda x: jnp.array([x @ x - 1]), eps=0.01)
 
@@ -45,11 +44,7 @@ def measured(x):
 
 def tree(x):
     """A result with these draws (chain, draw, ...), made by hand."""
-    dims = ["chain", "draw", *(f"x_{i}" for i in range(x.ndim - 2))]
-    made = xr.DataTree.from_dict({"posterior": xr.Dataset({"x": (dims, x)})})
-    counts = {"hard": dict.fromkeys(OUTCOMES, 1)}
-    made.attrs = {"counts": counts, "acceptance": {"hard": 0.5}, "steps": x[..., 0].size}
-    return made
+    return handmade.result(["hard"], {"accepted": 7, "forward": 3}, x=x)
 
 
 # tau

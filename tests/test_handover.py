@@ -51,6 +51,37 @@ def assert_same(found, draws):
         xr.testing.assert_identical(found[name].to_dataset().load(), group.to_dataset().load())
 
 
+# parts of a run
+
+
+def test_the_summary_of_some_chains_and_draws_is_of_those(draws):
+    some = draws.isel(chain=[0, 3])
+    table = limpet.summary(some)
+    counts = draws["moves"]["counts"].isel(chain=[0, 3]).sum(["chain", "outcome"])
+    proposals = counts.sel(move=table.moves["move"].values).values
+    assert table.moves["proposals"].values.tolist() == proposals.tolist()
+    step = draws["sample_stats"]["step"].values
+    assert table.steps_per_draw == pytest.approx(np.mean(step[[0, 3], -1] - step[[0, 3], 0]) / 59)
+    half = limpet.summary(draws.isel(draw=slice(20, None))).steps_per_draw
+    assert half == pytest.approx(np.mean(step[:, -1] - step[:, 20]) / 39)
+    assert "2 chains of 60 draws" in limpet.plot(some).get_suptitle()
+
+
+@pytest.mark.parametrize("axis", ["chain", "draw"])
+@pytest.mark.parametrize("show", [limpet.summary, limpet.plot])
+def test_one_chain_or_draw_must_keep_its_dimension(draws, axis, show):
+    with pytest.raises(limpet.InputError, match=rf"no dimension '{axis}': .*isel\({axis}=\[0\]\)"):
+        show(draws.isel({axis: 0}))
+
+
+def test_a_run_made_a_little_longer_has_its_steps_per_draw(tmp_path):
+    target = limpet.Target(ring, 0.1)
+    start, store = {"place": jnp.array([1.0, 0.0])}, tmp_path / "run.zarr"
+    limpet.sample(target, start, draws=50, chains=5, store=store, progress=False)
+    longer = limpet.resume(store, target, draws=51, progress=False)
+    assert limpet.summary(longer).steps_per_draw == 1
+
+
 # attributes
 
 

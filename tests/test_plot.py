@@ -3,6 +3,7 @@
 import pickle
 import re
 
+import handmade
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,28 +12,15 @@ from matplotlib.figure import Figure
 
 import limpet
 from limpet.plot import plot
-from limpet.results import OUTCOMES
 
 KINDS = ("trace", "density", "autocorrelation")
 MOVES = ("hard", "off", "on", "soft")
 
 
 def result(moves=MOVES, **variables):
-    """A result with these draws, of shape (chain, draw, ...), made by hand."""
-    dims = {
-        name: ["chain", "draw", *(f"{name}_{i}" for i in range(a.ndim - 2))]
-        for name, a in variables.items()
-    }
-    posterior = xr.Dataset({name: (dims[name], a) for name, a in variables.items()})
-    counts = dict.fromkeys(OUTCOMES, 0) | {"accepted": 700, "metropolis": 280, "not_finite": 20}
-    tree = xr.DataTree.from_dict({"posterior": posterior})
-    tree.attrs = {
-        "kernel": "SAS",
-        "counts": {move: counts for move in moves},
-        "acceptance": dict.fromkeys(moves, 0.7),
-        "steps": 3 * posterior.sizes["chain"] * posterior.sizes["draw"],
-    }
-    return tree
+    """A result with these draws, and a thousand tries of each of these moves."""
+    tried = {"accepted": 700, "metropolis": 280, "not_finite": 20}
+    return handmade.result(moves, tried, **variables)
 
 
 def noise(*shape):
@@ -121,7 +109,7 @@ def test_samplers_with_one_move(moves):
 
 def test_a_move_that_was_never_tried():
     draws = result(x=noise(4, 50))
-    draws.attrs["counts"] |= {"off": dict.fromkeys(OUTCOMES, 0)}
+    draws["moves"]["counts"].loc[{"move": "off"}] = 0
     assert " 0 proposals" in texts(plot(draws))
 
 

@@ -137,6 +137,16 @@ def test_slides_that_are_too_long_are_told_a_better_length():
         limpet.sample(TARGET, START, draws=100, chains=8, warmup=0, kernel=kernel, progress=False)
 
 
+def test_a_length_that_warm_up_chose_is_not_left_to_warm_up_again():
+    def valley(x):  # so steep far out that slides from there, if they land, go very far
+        return jnp.array([x[1] - x[0] ** 4 / 4 + x[0] ** 2])
+
+    target = limpet.Target(valley, 0.5, log_density=lambda x: -3 * jnp.log1p(x[0] ** 2 / 5))
+    message = r"Most projections failed.*Warm-up chose sigma_hrd=\d+, .* and warmup=0"
+    with pytest.warns(limpet.LimpetWarning, match=message):
+        limpet.sample(target, [0.5, 0.0], draws=200, chains=64, kernel=limpet.SAS(), progress=False)
+
+
 def test_a_move_that_is_hardly_accepted_is_told():
     kernel = limpet.SAS(sigma_sft=5.0)
     with pytest.warns(limpet.LimpetWarning, match=r"accepted in .*% of tries only|never accepted"):

@@ -117,3 +117,15 @@ def test_trajectories_are_found_from_afar(model, hrd):
     assert 2 <= slides <= 20
     best = sample(model, kernel=limpet.Lifted()).attrs["parameters"]
     assert best["step_size"] / 1.5 < found["parameters"]["step_size"] < 1.5 * best["step_size"]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "name"),
+    [(limpet.SurfaceSampler(steps=None), "steps"), (limpet.SAS(trajectory=None), "trajectory")],
+    ids=["SurfaceSampler", "SAS"],
+)
+def test_every_sampler_leaves_the_number_of_slides_to_warm_up_if_asked(kernel, name):
+    assert getattr(kernel, name) is None
+    found = sample("torus", kernel=kernel).attrs["parameters"][name]
+    assert isinstance(found, int)
+    assert 2 <= found <= 20

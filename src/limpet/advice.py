@@ -127,6 +127,11 @@ def _warn_of_failing_moves(tree, kernel, dimension, counts):
             size = tree.attrs["parameters"][name]
             better = size * _chi(dimension, 1 - min(failed, 1 - 1e-6)) / _chi(dimension, 1 - GENTLE)
             advised = f"Lower {name}={size:.3g} to about {better:.2g}, or let warm-up find it."
+            if size != getattr(kernel, name):  # which it did, and would again
+                advised = (
+                    f"Warm-up chose {name}={size:.3g}, for the few that succeed go far. To use a"
+                    f" smaller one, such as {better:.2g}, give the kernel that and warmup=0."
+                )
             warn(f"Most projections failed. {causes(kernel, alone)} {advised}", LimpetWarning)
         elif share < RARELY:
             how = "never accepted" if share == 0 else f"accepted in {share:.1%} of tries only"

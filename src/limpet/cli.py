@@ -482,6 +482,8 @@ def _run(draw, problem: Path, store: Path, quiet: bool, as_json: bool):
     except KeyboardInterrupt:
         if recorded:
             _say(f"Stopped at once: {store} has the draws up to a few seconds ago. Go on: {again}")
+        elif store.exists():  # since before this command, or since a moment ago
+            _say(f"Interrupted before {store} had further draws. Go on: {again}")
         else:
             _say("Interrupted before the first draw: begin again with the same command.")
         raise

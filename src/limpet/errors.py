@@ -135,6 +135,11 @@ def count(name, value):
     return whole(name, value, 1)
 
 
+def count_or_none(name, value):
+    """A whole number of at least one, or None, which leaves it to warm-up."""
+    return None if value is None else count(name, value)
+
+
 def real_array(name, value, expected):
     """Real numbers as an array of doubles; `expected` says what was wanted."""
     try:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from limpet.attributes import attributes_of
 from limpet.diagnostics import ENOUGH, autocorrelation
 from limpet.kernels.base import Move
 from limpet.layout import labels
-from limpet.results import OUTCOMES, check_draws
+from limpet.results import OUTCOMES, check_draws, counted_of, steps_per_draw
 from limpet.variables import measured
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def plot(draws: xr.DataTree) -> "Figure":
     _, measures = measured(posterior)
     shown = _slowest(measures.tau)
     spatial = len(variables) in (2, 3)
-    counts = attributes_of(draws)["counts"]
+    counts = counted_of(draws)["counts"]
     bars = len(Move) if spatial else len(counts)  # of one size, however few
     heights = [2.9 if spatial else 0.7 + 0.5 * bars] + [1.5] * len(shown)
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06)
@@ -113,7 +112,7 @@ def plot(draws: xr.DataTree) -> "Figure":
             axis.get_offset_text().set_fontsize(8)
     chains, length = posterior.sizes["chain"], posterior.sizes["draw"]
     title = f"{draws.attrs['kernel']}: {chains:,} chain{'s' * (chains > 1)} of {length:,} draws"
-    title += f", steps per draw: {draws.attrs['steps'] / (chains * length):.3g}"
+    title += f", steps per draw: {steps_per_draw(draws):.3g}"
     if hidden := len(variables) - len(shown):
         title += f"\nvariables not shown, since their autocorrelation times are smaller: {hidden:,}"
     figure.suptitle(title, fontsize=10)

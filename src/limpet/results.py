@@ -115,7 +115,7 @@ class Summary:
         the variable and that of its squared distance from the mean. The last four are NaN for a
         variable that never changed.
     steps_per_draw : float
-        Kernel steps that one draw took.
+        Kernel steps from one draw to the next.
     """
 
     moves: xr.Dataset
@@ -214,20 +214,29 @@ def summary(draws: xr.DataTree) -> Summary:
     1.0
     """
     posterior = check_draws(draws)
-    attributes = attributes_of(draws)
-    counts = np.array([[row[o] for o in OUTCOMES] for row in attributes["counts"].values()])
+    counted = counted_of(draws)
+    counts = np.array([[row[o] for o in OUTCOMES] for row in counted["counts"].values()])
     proposals = counts.sum(axis=1)
-    names = list(attributes["counts"])
     moves = xr.Dataset(
         {
             "proposals": ("move", proposals),
-            "acceptance": ("move", np.array(list(attributes["acceptance"].values()), float)),
+            "acceptance": ("move", np.array(list(counted["acceptance"].values()), float)),
             "share": (("move", "outcome"), counts / np.maximum(proposals, 1)[:, None]),
         },
-        coords={"move": names, "outcome": OUTCOMES},
+        coords={"move": list(counted["counts"]), "outcome": OUTCOMES},
     )
-    kept = posterior.sizes["chain"] * posterior.sizes["draw"]
-    return Summary(moves, _variables(posterior), float(attributes["steps"]) / kept)
+    return Summary(moves, _variables(posterior), steps_per_draw(draws))
+
+
+def counted_of(draws: xr.DataTree) -> dict:
+    """`totals` of the chains that are there: those of the attributes are of all that were."""
+    return totals(draws["moves"].to_dataset(), list(attributes_of(draws)["counts"]))
+
+
+def steps_per_draw(draws: xr.DataTree) -> float:
+    """Steps from one draw to the next, of the draws that are there."""
+    ends = draws["sample_stats"].to_dataset()["step"].isel(draw=[0, -1]).values
+    return float(np.mean(ends[:, 1] - ends[:, 0])) / (draws["posterior"].sizes["draw"] - 1)
 
 
 def check_draws(draws) -> xr.Dataset:
@@ -235,9 +244,18 @@ def check_draws(draws) -> xr.Dataset:
 
     Nothing is loaded.
     """
-    if not isinstance(draws, xr.DataTree) or not ("counts" in draws.attrs and "posterior" in draws):
+    groups = "posterior", "sample_stats", "moves"
+    if not isinstance(draws, xr.DataTree) or not (
+        "counts" in draws.attrs and all(group in draws for group in groups)
+    ):
         raise InputError(f"draws={type(draws).__name__}: expected what limpet.sample returned.")
     posterior = draws["posterior"].to_dataset()
+    for axis in ("chain", "draw"):
+        if axis not in posterior.sizes:
+            raise InputError(
+                f"draws has no dimension {axis!r}: expected what limpet.sample returned. To take"
+                f" one {axis}, keep the dimension: draws.isel({axis}=[0])."
+            )
     if posterior.sizes["draw"] < 2:
         raise InputError(f"draws has {posterior.sizes['draw']} per chain: expected two or more.")
     return posterior

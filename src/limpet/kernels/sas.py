@@ -117,7 +117,7 @@ class SAS(Kernel):
         "on_probability": errors.probability,
         "slide_probability": errors.probability_or_zero,
         "newton_cap": errors.count,
-        "trajectory": errors.count,
+        "trajectory": errors.count_or_none,
     }
 
     def check(self) -> None:

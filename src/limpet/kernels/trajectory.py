@@ -58,7 +58,7 @@ class TrajectoryKernel(Kernel):
     static = ("steps", "newton_cap")
     checks: ClassVar = {
         "step_size": errors.positive,
-        "steps": errors.count,
+        "steps": errors.count_or_none,
         "newton_cap": errors.count,
         "tolerance": errors.positive,
         "reverse_tolerance": errors.positive,
