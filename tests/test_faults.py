@@ -182,6 +182,7 @@ def test_chains_that_cannot_leave_the_surface_end_the_run():
     message = str(caught.value)
     assert message.startswith("Chains 0, 1, 2 made")
     assert "Off moves (sigma_tan, sigma_prp): 100%" in message
+    assert "on_probability" not in message  # On moves need a chain that is off
     assert "the projection did not reach the surface; make the step smaller" in message
     assert caught.value.draws is None
     assert "`draws`" not in message

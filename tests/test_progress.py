@@ -364,6 +364,12 @@ def test_a_callback_stops_a_run_in_any_thread(tmp_path, stored):
     assert ("limpet.resume(store, target) goes on" in str(interruption)) == stored
 
 
+def test_a_false_of_numpy_stops_a_run():
+    with pytest.warns(limpet.InterruptedWarning):
+        draws = sample(draws=200_000, progress=lambda now: np.equal(now.draws, 0))
+    assert 0 < draws.posterior.sizes["draw"] < 200_000
+
+
 def test_what_is_falsy_stops_nothing(whole):
     draws = sample(progress=lambda now: 0)
     np.testing.assert_array_equal(draws.posterior["x"], whole.posterior["x"])

@@ -205,10 +205,10 @@ def stuck_message(kernel: Kernel, voyages) -> str:
     low = np.array(stuck) & is_absurd(level, np.median(level), voyages[0].states.x.shape[1])
     if low.any():
         message += f" {_compared(level, low)}"
-    tried = np.sum(counts, axis=(0, 2))
-    for move, name in ((Move.OFF, "off_probability"), (Move.ON, "on_probability")):
-        if move in kernel.moves and not tried[move]:
-            message += f" {move.name.capitalize()} moves were not tried: raise {name}."
+    # a chain that is never off the surface tries no On moves, and that is not its trouble
+    move, name = getattr(Move, where.upper()), f"{where}_probability"
+    if move in kernel.moves and not np.sum(counts, axis=(0, 2))[move]:
+        message += f" {where.capitalize()} moves were not tried: raise {name}."
     return message
 
 

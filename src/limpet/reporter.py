@@ -28,7 +28,8 @@ class Reporter:
             self.since = None
         self.phase = phase
         try:
-            if self.show(self._progress()) is False:
+            answer = self.show(self._progress())
+            if isinstance(answer, bool | np.bool_) and not answer:  # not None, nor a count of zero
                 stop.set()
         except Warning as warning:  # made an error by the user: not before the draws are safe
             self.failure = self.failure or warning
