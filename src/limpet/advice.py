@@ -69,9 +69,10 @@ def _warn_of_starts(kernel, counts, level, still, low):
         )
     still = still & ~low
     if still.any():
-        names = listed(np.flatnonzero(still))
+        names, why = listed(np.flatnonzero(still)), causes(kernel, counts[still])
         warn(
-            f"Chains {names} never left their start. {causes(kernel, counts[still])}", LimpetWarning
+            f"Chains {names} never left their start. {why} Leave these chains out of all means.",
+            LimpetWarning,
         )
 
 

@@ -310,7 +310,9 @@ def _check_scalar(shape):
             f"log_density returned {_described(shape)}: expected one number; sum over the terms."
         )
     if shape.dtype.kind != "f":
-        raise InputError(f"log_density returned {shape.dtype}: expected a real number.")
+        raise InputError(
+            f"log_density returned {shape.dtype}: expected a real number, such as 0.0 for 0."
+        )
 
 
 def _check_walls(shape):
