@@ -271,7 +271,8 @@ def never_landing():
             r"^draws .*kernel=SurfaceSampler.*limpet\.SAS",
         ),
         (lambda: run(chains=3), r"^draws has 3 chains: expected 4 or more.*chains=4"),
-        (lambda: run().isel(chain=2), r"^draws has 1 chains: expected 4 or more"),
+        (lambda: run().isel(chain=[2]), r"^draws has 1 chains: expected 4 or more"),
+        (lambda: run().isel(chain=2), r"^draws has no dimension 'chain'.*isel\(chain=\[0\]\)"),
         (never_landing, r"^draws has 0 tries of off and 0 of on .*expected some.*on_probability"),
     ],
 )
