@@ -225,7 +225,7 @@ class _Run:
         self.voyages = [self._voyage(k) for k in range(about.tiles)]
         self.workers = min(workers, len(self.voyages))
         stored = isinstance(room, Store)
-        self.commits = self.writer = Commits(room, about.tiles) if stored else NoCommits()
+        self.commits = Commits(room, about.tiles) if stored else NoCommits()
         self.error = None
 
     def restore(self):
@@ -241,15 +241,14 @@ class _Run:
     def go(self, show: Show, began: float) -> xr.DataTree:
         """Run until every chain has its draws, or somebody says stop; `began` is when that was."""
         self.reporter = Reporter(self.voyages, self.kernel, self.plan, show, began)
-        with Signals() as signals, self.writer:
+        with Signals() as signals, self.commits:
             with signals.nothing_to_lose():
                 self._compile(began, signals.stop)
             if not signals.stop.is_set():
                 self._draw(signals.stop)
-            if isinstance(self.room, Store):
-                for voyage in self.voyages:
-                    self._guarded(lambda voyage=voyage: self._commit(voyage))
-                self._guarded(self._finish_writing)
+            for voyage in self.voyages:
+                self._guarded(lambda voyage=voyage: self.commits.commit(voyage))
+            self._guarded(self.commits.finish)
         phase, stop = self.reporter.phase, signals.stop
         if self.error is None:
             self.reporter.tell("done", stop)
@@ -309,12 +308,6 @@ class _Run:
     def _advance(self, voyage):
         voyage.advance()
         self.commits.look(voyage)
-
-    def _commit(self, voyage):
-        self.commits.commit(voyage)
-
-    def _finish_writing(self):
-        self.commits.finish()
 
     def _result(self, signal_number, phase):
         for voyage in self.voyages:
