@@ -19,11 +19,13 @@ import numpy as np
 
 import limpet
 from bench.speed import TARGET, limpets
-from limpet import native, noise, tile
-from limpet.linalg import factor, inner, log_abs_det, solve, tangent
+from limpet import lanes
+from limpet.geometry.linalg import factor, inner, log_abs_det, solve, tangent
+from limpet.kernels import noise
 from limpet.paper import START
 from limpet.paper.experiments import PAPER
-from limpet.tuning import Tuner
+from limpet.run import tile
+from limpet.run.tuning import Tuner
 
 WIDTH, STEPS, REPEATS = 128, 256, 30
 
@@ -31,7 +33,7 @@ WIDTH, STEPS, REPEATS = 128, 256, 30
 def nanoseconds(function, constants, carry, inputs):
     """Of a turn of one chain."""
     one = jax.tree.map(lambda leaf: leaf[0], (carry, inputs))
-    program = native.scan(function, constants, one[0], jax.tree.map(lambda leaf: leaf[0], one[1]))
+    program = lanes.scan(function, constants, one[0], jax.tree.map(lambda leaf: leaf[0], one[1]))
     best, over = np.inf, None
     for _ in range(REPEATS):
         began = time.perf_counter()

@@ -18,10 +18,11 @@ from arviz_stats.base import array_stats
 
 import limpet
 from bench.speed import limpets_rate
-from limpet import noise, tile
+from limpet.kernels import noise
 from limpet.paper import START, ellipsoid_sphere, eps_of, two_spheres
 from limpet.paper.experiments import PAPER
-from limpet.tuning import Tuner
+from limpet.run import tile
+from limpet.run.tuning import Tuner
 
 CHAINS = [1, 4, 16, 64, 128, 256, 1024, 4096]
 BEADS = [4, 6, 10, 20, 40, 60, 81, 100]

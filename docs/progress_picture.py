@@ -8,7 +8,7 @@ from rich.console import Console
 
 import limpet
 from limpet.paper import two_spheres
-from limpet.progress import panel
+from limpet.report.progress import panel
 
 COMMAND = "$ limpet sample spheres.py -o run.zarr --chains 256 --draws 50000"
 

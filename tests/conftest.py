@@ -13,7 +13,8 @@ if OURS:
 
 # before limpet is imported: every array that goes in or out of these has the shape it says
 install_import_hook(
-    ["limpet.kernels", "limpet.linalg", "limpet.projection", "limpet.target"], "beartype.beartype"
+    ["limpet.kernels", "limpet.geometry", "limpet.target"],
+    "beartype.beartype",
 )
 
 # a suite started in the background ignores Ctrl-C, and so would the programs that it starts

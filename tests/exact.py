@@ -20,9 +20,9 @@ import scipy.special
 import scipy.stats
 
 import limpet
-from limpet import tile
+from limpet.engine import Example, program
 from limpet.kernels.base import Move
-from limpet.noise import Noise
+from limpet.kernels.noise import Noise
 
 LARGEST = 12  # most unknowns of a random problem
 WIDTH = 256  # a problem of n unknowns gets this many chains, 256 // n times
@@ -310,15 +310,15 @@ def advance(kernel, target, x, on, steps, seed) -> Path:
         return state, Path(state.x, state.on, info.move, info.outcome)
 
     point, flag = jax.ShapeDtypeStruct((n,), float), jax.ShapeDtypeStruct((), bool)
-    begin = tile.scan(start, constants, flag, point, len(x), 1)
+    begin = program(start, Example(constants, flag, point), width=len(x), block=1)
     states = begin(constants, on, x[:, None])[1]
     states = jax.tree.map(lambda leaf: leaf[:, 0], states)
     state = jax.tree.map(lambda leaf: leaf[0], states)
     size = type(kernel).noise_size(kernel, state)
     noise = Noise(rng.normal(size=(len(x), steps, size)), *rng.random(size=(2, len(x), steps)))
     one = Noise(jax.ShapeDtypeStruct((size,), float), number, number)
-    program = tile.scan(step, constants, state, one, len(x), steps)
-    path = jax.tree.map(lambda leaf: np.swapaxes(leaf, 0, 1), program(constants, states, noise)[1])
+    go = program(step, Example(constants, state, one), width=len(x), block=steps)
+    path = jax.tree.map(lambda leaf: np.swapaxes(leaf, 0, 1), go(constants, states, noise)[1])
     return path._replace(x=np.stack([x, *path.x]), on=np.stack([on, *path.on]))
 
 

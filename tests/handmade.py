@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from limpet.results import MOVES, OUTCOMES, totals
+from limpet.draws.tree import MOVES, OUTCOMES, totals
 
 
 def result(moves, tried, **variables):

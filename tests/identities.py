@@ -19,10 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import limpet
-from limpet import tile
+from limpet.engine import Example, program
+from limpet.engine.xla import RUN_ONCE
 from limpet.kernels.base import Outcome, State
-from limpet.noise import Noise
-from limpet.target import RUN_ONCE
+from limpet.kernels.noise import Noise
+from limpet.run import tile
 
 STEP = 2e-3  # of the finite differences, in standard deviations of the noise
 STENCIL = {-3: -1, -2: 9, -1: -45, 1: 45, 2: -9, 3: 1}  # sixth order; divide by 60
@@ -121,7 +122,7 @@ def each(function, target, *columns):
     are put to the test, a lambda every time.
     """
     rows = tuple(jnp.moveaxis(column, -1, 0) for column in columns)
-    # one after the other: batches of LAPACK can stop for good, see limpet.tile
+    # one after the other: batches of LAPACK can stop for good, see limpet.engine.xla
     results = jax.lax.map(lambda row: function(target, *row), rows)
     return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), results)
 
@@ -161,7 +162,7 @@ def _program(tree, shapes, size):
         return type(kernel).move(kernel, target, {}, noise, state)
 
     noise = Noise(jax.ShapeDtypeStruct((size,), float), number, number)
-    return tile.scan(move, constants, state, noise, width=len(states.x), block=1)
+    return program(move, Example(constants, state, noise), width=len(states.x), block=1)
 
 
 def log_proposal(kernel, target, states, z, choice, directions, basis):

@@ -58,7 +58,7 @@ CASES = {
         [1.0, 0.2, 0.3, 0.4, 0.5],
         0.3,
     ),
-    # more constraints than are unrolled: LAPACK, or limpet.native's own matrices
+    # more constraints than are unrolled: LAPACK, or limpet.lanes' own matrices
     "beads": Case(
         limpet.Target(beads, 0.1),
         [c for k in range(9) for c in (0.8 * k + 0.8, 0.3 * (k % 2))],

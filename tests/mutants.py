@@ -12,8 +12,8 @@ from typing import NamedTuple
 import limpet.kernels  # noqa: F401  (the modules below must be loaded)
 
 MODULES = [
-    "limpet.linalg",
-    "limpet.projection",
+    "limpet.geometry.linalg",
+    "limpet.geometry.projection",
     "limpet.kernels.base",
     "limpet.kernels.moves",
     "limpet.kernels.trajectory",
@@ -166,7 +166,7 @@ SAS_MUTANTS = {
         "    second = _land(patient, target",
     ),
     "Newton along the normals of the moment": _one(
-        "projection", "x = x - along(normals, ", "x = x - along(gradients, "
+        "geometry.projection", "x = x - along(normals, ", "x = x - along(gradients, "
     ),
     "walls ignored": _one(
         "kernels.sas", "inside=target.contains(proposal.x)", "inside=lands | True"
@@ -193,7 +193,7 @@ SAS_MUTANTS = {
         "first_factor",
     ),
     "triangular solve with the wrong triangle": _one(
-        "linalg",
+        "geometry.linalg",
         "sum(L[k, i] * a[k] for k in range(i + 1, m))",
         "sum(L[i, k] * a[k] for k in range(i))",
     ),
@@ -308,7 +308,7 @@ TRAVEL_MUTANTS = {
     "Slide: level forgotten by Newton": (
         "SAS",
         _one(
-            "projection",
+            "geometry.projection",
             "along(normals, solve(inner(gradients, normals), values - level))",
             "along(normals, solve(inner(gradients, normals), values))",
         ),

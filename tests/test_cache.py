@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from limpet import cache
+from limpet.engine import cache
 
 
 @pytest.fixture

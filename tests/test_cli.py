@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 import limpet
 from limpet.cli import app
-from limpet.progress import panel
+from limpet.report.progress import panel
 
 COMMANDS = ("sample", "resume", "summary", "plot", "info")
 CIRCLE = """
@@ -96,7 +96,7 @@ def at_draws(monkeypatch):
 
             yield show
 
-        monkeypatch.setattr("limpet.progress.shown", shown)
+        monkeypatch.setattr("limpet.report.progress.shown", shown)
 
     return send
 
@@ -426,7 +426,7 @@ def test_a_signal_when_the_store_was_just_made(problem, tmp_path, monkeypatch):
     path = tmp_path / "run.zarr"
     monkeypatch.setattr("os._exit", sys.exit)
     with monkeypatch.context() as early:
-        early.setattr("limpet.run.Voyage", interrupt)
+        early.setattr("limpet.sampling.TileRun", interrupt)
         for command in (["sample", problem, "-o", path], ["resume", path, problem]):
             result = checked(*command, code=128 + signal.SIGINT)
             assert f"Interrupted before {path} had further draws." in result.stderr

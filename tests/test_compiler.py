@@ -8,8 +8,9 @@ from jax import lax
 from test_programs import natively
 
 import limpet
-from limpet import native, tile
-from limpet.native import code, operations
+from limpet import lanes
+from limpet.lanes import code, operations
+from limpet.run import tile
 
 POINTS = np.array(
     [[1.0, 2.0], [0.0, -0.0], [np.inf, 1.0], [np.nan, -3.0], [-2.0, np.nan], [1e17, 3.0], [0.3, 7]]
@@ -96,7 +97,7 @@ LEFT = {
 
 @pytest.mark.parametrize("reason", LEFT)
 def test_it_is_left_to_xla(reason):
-    with pytest.raises(native.UnsupportedError, match=reason) as refused:
+    with pytest.raises(lanes.UnsupportedError, match=reason) as refused:
         natively(LEFT[reason], POINTS)
     assert len(str(refused.value)) < 100
 
@@ -106,7 +107,7 @@ def test_a_fault_inside_is_a_refusal(monkeypatch):
         raise KeyError("an odd parameter\nand more")
 
     monkeypatch.setattr(operations, "written", broken)
-    with pytest.raises(native.UnsupportedError, match=r"fault of the compiler \(KeyError: 'an odd"):
+    with pytest.raises(lanes.UnsupportedError, match=r"fault of the compiler \(KeyError: 'an odd"):
         natively(lambda x: x * 1.375, POINTS)
 
 
@@ -164,7 +165,7 @@ def test_what_is_not_finite_is_refused_natively_as_by_xla(bad, part, monkeypatch
     kernel = limpet.SAS()
     given = {"kernel": kernel, "draws": 40, "chains": 5, "warmup": 20, "progress": False}
     ours = limpet.sample(target, [-1.0, 0.0, 0.0, 0.0], **given)
-    monkeypatch.setattr(tile.native, "scan", _refuse)
+    monkeypatch.setattr(lanes, "scan", _refuse)
     tile._compiled.cache_clear()
     with pytest.warns(limpet.SlowPathWarning, match="cannot do: a test"):
         theirs = limpet.sample(target, [-1.0, 0.0, 0.0, 0.0], **given)
@@ -174,5 +175,5 @@ def test_what_is_not_finite_is_refused_natively_as_by_xla(bad, part, monkeypatch
     assert ours.attrs["counts"] == theirs.attrs["counts"]
 
 
-def _refuse(*_):
-    raise native.UnsupportedError("a test")
+def _refuse(*_, **__):
+    raise lanes.UnsupportedError("a test")

@@ -272,7 +272,7 @@ def test_an_older_version_of_a_chunk_is_refused(stores, copied, tmp_path):
     run = json.loads((short / "zarr.json").read_text())["attributes"]["limpet"]
     # what the same run had written when it was shorter: its own key, the right place
     from limpet.draws.arrays import draw_arrays
-    from limpet.draws.specification import RunSpecification
+    from limpet.run.specification import RunSpecification
 
     known = RunSpecification.from_json(run)
     array = draw_arrays(known)["posterior", "x"]

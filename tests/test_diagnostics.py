@@ -22,9 +22,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import limpet
-from limpet import advice, diagnostics, mixing, watch
-from limpet.diagnostics import measure
 from limpet.paper import two_spheres
+from limpet.report import advice, diagnostics
+from limpet.report.diagnostics import measure
+from limpet.run import mixing, online
 
 CIRCLE = limpet.Target(lambda x: jnp.array([x @ x - 1]), eps=0.01)
 
@@ -200,13 +201,13 @@ def told(x, draws=None):
     watches = []
     for first in range(0, len(x), 128):
         tile = x[first : first + 128]
-        watched = watch.Watch(len(tile), x.shape[2])
+        watched = online.OnlineDiagnostics(len(tile), x.shape[2])
         for at in range(0, x.shape[1], 77):
             part = tile[:, at : at + 77]
             chain, draw = np.indices(part.shape[:2])
             watched.add(chain.ravel(), at + draw.ravel(), part.reshape(-1, x.shape[2]))
         watches.append(watched)
-    return watch.mixing(watches, x.shape[1] if draws is None else draws)
+    return online.mixing(watches, x.shape[1] if draws is None else draws)
 
 
 @pytest.mark.parametrize("rho", [-0.9, 0.0, 0.9])
@@ -232,7 +233,7 @@ def test_draws_that_fill_whole_batches_have_the_r_hat_of_the_summary():
 
 @pytest.mark.parametrize("draws", [2, 19])
 def test_too_few_draws_tell_nothing_on_the_way(draws):
-    assert told(np.random.default_rng(9).normal(size=(4, draws, 1))) == watch.UNKNOWN
+    assert told(np.random.default_rng(9).normal(size=(4, draws, 1))) == online.UNKNOWN
 
 
 def test_no_effective_sample_size_while_chains_disagree():

@@ -20,7 +20,7 @@ from nbconvert import HTMLExporter
 from nbconvert.preprocessors import ExecutePreprocessor
 
 import limpet
-from limpet.attributes import NESTED, attributes_of, nested
+from limpet.draws.attributes import NESTED, attributes_of, nested
 
 
 def ring(x):

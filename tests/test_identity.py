@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import limpet
-from limpet.native.identity import fingerprint_of
+from limpet.lanes.identity import fingerprint_of
 
 DATA = np.arange(3000.0)
 OTHER = DATA + (np.arange(3000) == 1500)  # in the middle, which prints leave out

@@ -19,7 +19,7 @@ from killed import RUN, TARGET
 
 import limpet
 from limpet.draws import check
-from limpet.voyage import LOOK
+from limpet.run.tile_run import LOOK
 
 LOST_LOOKS = round(5 / LOOK)  # looks at a run, which are at least LOOK seconds apart, in 5 seconds
 

@@ -8,10 +8,14 @@ import scipy.stats
 from models import CASES, beads
 
 import limpet
-from limpet import cache, linalg, native, noise, tile
-from limpet.native import functions, primitives
+from limpet import lanes
+from limpet.engine import cache, xla
+from limpet.geometry import linalg
+from limpet.kernels import noise
+from limpet.lanes import functions, primitives
 from limpet.paper import ellipsoid_sphere, two_spheres
-from limpet.tuning import Tuner
+from limpet.run import tile
+from limpet.run.tuning import Tuner
 
 RNG = np.random.default_rng(0)
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-90, -1e-90, 1e90, -1e90, np.inf, -np.inf, np.nan]
@@ -21,7 +25,7 @@ POINTS = np.concatenate([RNG.normal(size=(40, 3)), RNG.choice(SPECIAL, size=(160
 def natively(function, points):
     """A function of one point at every point, by machine code."""
     one = jax.ShapeDtypeStruct(points.shape[1:], points.dtype)
-    program = native.scan(lambda _, carry, x: (carry, function(x)), (), jnp.zeros(()), one)
+    program = lanes.scan(lambda _, carry, x: (carry, function(x)), (), jnp.zeros(()), one)
     outputs = program((), np.zeros(len(points)), points[:, None])[1]
     return jax.tree.map(lambda leaf: leaf[:, 0], outputs)
 
@@ -132,7 +136,7 @@ ALGEBRA = {
 
 @pytest.mark.parametrize("name", ALGEBRA)
 def test_matrices_are_those_of_lapack(name):
-    """They have ten rows, so `limpet.linalg` leaves them to LAPACK."""
+    """They have ten rows, so `limpet.geometry.linalg` leaves them to LAPACK."""
     points = np.random.default_rng(0).normal(size=(9, 3))
     wanted = jax.lax.map(ALGEBRA[name], points)
     found = natively(ALGEBRA[name], points)
@@ -189,10 +193,8 @@ def test_steps_are_those_of_xla(q, kernel):
     zero = tile._zero(target, *one[0])
     if q is beads and not isinstance(kernel, limpet.RandomWalk):  # which has no normals
         assert np.count_nonzero(~zero[0].normals) == 2 + 8 * 4
-    _, ours = native.scan(tile.step, constants, *one, zero)(constants, carry, scales)
-    _, theirs = tile._scan_by_xla(tile.step, constants, *one, width, steps)(
-        constants, carry, scales
-    )
+    _, ours = lanes.scan(tile.step, constants, *one, zero)(constants, carry, scales)
+    _, theirs = xla.scan(tile.step, constants, *one, width, steps)(constants, carry, scales)
     assert np.mean(ours.code == theirs.code) > 0.999
     np.testing.assert_allclose(ours.x[:, :5], theirs.x[:, :5], atol=1e-10)
 
@@ -201,7 +203,7 @@ def test_what_cannot_be_taken_apart_is_left_to_xla():
     def sorted_circle(x):
         return jnp.array([jnp.sum(jnp.sort(x) ** 2) - 1])
 
-    with pytest.raises(native.UnsupportedError, match="sort"):
+    with pytest.raises(lanes.UnsupportedError, match="sort"):
         natively(sorted_circle, POINTS)
     with pytest.warns(limpet.SlowPathWarning, match=r"2 to 7 times slower .* cannot do: sort\."):
         draws = limpet.sample(limpet.Target(sorted_circle, 0.1), [1.0, 0.0], draws=50, chains=5)
@@ -220,7 +222,7 @@ def test_what_cannot_be_taken_apart_is_left_to_xla():
     ],
 )
 def test_reasons_are_told(function, reason):
-    with pytest.raises(native.UnsupportedError, match=reason):
+    with pytest.raises(lanes.UnsupportedError, match=reason):
         natively(function, POINTS)
 
 

@@ -14,8 +14,8 @@ import scipy.optimize
 import scipy.stats
 
 import limpet
-from limpet import tile
 from limpet.paper import ellipsoid_sphere, inverse_z, two_spheres
+from limpet.run import tile
 
 START = [1.0, 0.3, 0.1]
 

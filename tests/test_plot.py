@@ -11,7 +11,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 import limpet
-from limpet.plot import plot
+from limpet.report.plot import plot
 
 KINDS = ("trace", "density", "autocorrelation")
 MOVES = ("hard", "off", "on", "soft")

@@ -6,7 +6,7 @@ import numpy as np
 import programs
 import pytest
 
-from limpet import native
+from limpet import lanes
 
 POINTS = programs.points(24)
 SMOOTH = np.random.default_rng(1).normal(size=(7, programs.LENGTH))
@@ -16,7 +16,7 @@ BATCH = 10  # programs that JAX compiles at once
 def natively(function, points):
     """A function of one point at every point, by machine code."""
     one = jax.ShapeDtypeStruct(points.shape[1:], points.dtype)
-    program = native.scan(lambda _, carry, x: (carry, function(x)), (), jnp.zeros(()), one)
+    program = lanes.scan(lambda _, carry, x: (carry, function(x)), (), jnp.zeros(()), one)
     outputs = program((), np.zeros(len(points)), points[:, None])[1]
     return jax.tree.map(lambda leaf: leaf[:, 0], outputs)
 
@@ -34,7 +34,7 @@ def check_batch(first, count=BATCH):
     for seed, (function, exact) in made.items():
         try:
             found = natively(function, POINTS)
-        except native.UnsupportedError as error:
+        except lanes.UnsupportedError as error:
             if "fault" in str(error):
                 pytest.fail(f"program {seed}: {error}")
             continue

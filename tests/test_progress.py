@@ -15,9 +15,11 @@ import pytest
 import rich.console
 
 import limpet
-from limpet import clock, progress, run, signals, tile
+from limpet import sampling
 from limpet.paper import two_spheres
 from limpet.partition import ladder
+from limpet.report import progress
+from limpet.run import clock, signals, tile
 
 TARGET = limpet.Target(two_spheres, 0.05)
 START = [1.0, 0.0, 0.0]
@@ -53,7 +55,7 @@ def test_a_progress_can_be_made_as_before():
 
 
 def test_warm_up_is_told_with_an_estimate(monkeypatch):
-    monkeypatch.setattr(run, "LOOK", 0.001)
+    monkeypatch.setattr(sampling, "LOOK", 0.001)
     told = []
     sample(warmup=20_000, progress=told.append)
     warming = [now for now in told if now.phase == "warmup"]

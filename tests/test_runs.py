@@ -13,8 +13,9 @@ import rich.console
 from arviz_stats import ess, rhat
 
 import limpet
-from limpet import progress, run
+from limpet import sampling
 from limpet.paper import two_spheres
+from limpet.report import progress
 
 TARGET = limpet.Target(two_spheres, 0.05)
 START = [1.0, 0.0, 0.0]
@@ -51,7 +52,7 @@ def test_an_error_in_a_worker_ends_the_run(monkeypatch):
     def fail(voyage):
         raise RuntimeError("the machine is on fire")
 
-    monkeypatch.setattr(run.Voyage, "advance", fail)
+    monkeypatch.setattr(sampling.TileRun, "advance", fail)
     with pytest.raises(RuntimeError, match="on fire"):
         sample()
 
@@ -60,7 +61,7 @@ def test_an_error_in_a_worker_ends_the_run(monkeypatch):
 
 
 def test_a_callback_is_told_how_far_the_run_is(monkeypatch, alone):
-    monkeypatch.setattr(run, "LOOK", 0.001)
+    monkeypatch.setattr(sampling, "LOOK", 0.001)
     told = []
     draws = sample(progress=told.append)
     np.testing.assert_array_equal(draws.posterior["x"], alone.posterior["x"])

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import limpet
-from limpet import tile
 from limpet.kernels import base
 from limpet.paper import ellipsoid_sphere
+from limpet.run import tile
 
 TARGET = limpet.Target(ellipsoid_sphere, 0.05)
 START = [1.0, 0.3, 0.1]

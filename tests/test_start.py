@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import limpet
+from limpet.geometry.pieces import pieces, spread_over
+from limpet.geometry.start import ABSURD
 from limpet.paper import two_spheres
-from limpet.pieces import pieces, spread_over
-from limpet.start import ABSURD
 
 BEADS = 12
 PAIRS = np.array([(i, j) for i in range(BEADS) for j in range(i + 2, BEADS) if j - i < BEADS - 1])

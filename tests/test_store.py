@@ -21,8 +21,9 @@ import xarray as xr
 import zarr
 
 import limpet
-from limpet import run, tile
+from limpet import sampling
 from limpet.draws import commits, files, specification, writer
+from limpet.run import tile
 
 
 def circle(x):
@@ -45,7 +46,7 @@ def short_chunks(monkeypatch):
     monkeypatch.setattr(specification, "LONGEST_CHUNK", 64)
     monkeypatch.setattr(commits.Commits, "look", commit_at_once)
     monkeypatch.setattr(os, "fsync", lambda _: None)  # one test looks at these
-    monkeypatch.setattr(run, "LOOK", 0.001)
+    monkeypatch.setattr(sampling, "LOOK", 0.001)
     monkeypatch.setattr(tile, "blocks_at_once", lambda width, block: 8)
 
 
@@ -499,7 +500,7 @@ def test_another_version(path, name, monkeypatch):
     if name == "jax":
         monkeypatch.setattr(jax, "__version__", "0.0.1")
     else:
-        monkeypatch.setattr(run, "version", lambda _: "0.0.1")
+        monkeypatch.setattr(sampling, "version", lambda _: "0.0.1")
     sample(path, draws=20)
     monkeypatch.undo()
     with pytest.warns(limpet.LimpetWarning, match=rf"with .*{name} 0\.0\.1.*not be bit for bit"):

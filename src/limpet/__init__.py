@@ -24,7 +24,6 @@ import jax
 
 jax.config.update("jax_enable_x64", True)
 
-from limpet.diagnostics import autocorrelation_time  # noqa: E402
 from limpet.draws import open  # noqa: E402
 from limpet.errors import (  # noqa: E402
     InputError,
@@ -38,14 +37,15 @@ from limpet.errors import (  # noqa: E402
     StoreError,
     StuckError,
 )
+from limpet.geometry.start import find_start  # noqa: E402
 from limpet.handover import as_blackjax, to_inference_data  # noqa: E402
 from limpet.kernels import SAS, Lifted, RandomWalk, SurfaceSampler  # noqa: E402
 from limpet.partition import ladder, partition_ratio  # noqa: E402
-from limpet.plot import plot  # noqa: E402
-from limpet.progress import Progress  # noqa: E402
-from limpet.results import Summary, summary  # noqa: E402
-from limpet.run import resume, sample  # noqa: E402
-from limpet.start import find_start  # noqa: E402
+from limpet.report.diagnostics import autocorrelation_time  # noqa: E402
+from limpet.report.plot import plot  # noqa: E402
+from limpet.report.progress import Progress  # noqa: E402
+from limpet.report.summary import Summary, summary  # noqa: E402
+from limpet.sampling import resume, sample  # noqa: E402
 from limpet.target import Target  # noqa: E402
 
 __all__ = [

@@ -78,7 +78,7 @@ def _plainly():
     """Warnings and errors in a line each, without tracebacks; exit codes as shells expect them."""
     _open_streams()
     from limpet.errors import LimpetError, LimpetWarning
-    from limpet.progress import Unfailing
+    from limpet.report.progress import Unfailing
 
     # like Ctrl-C, so that what is half done is tidied up; limpet.sample has a handler of its own
     before = signal.signal(signal.SIGTERM, _interrupt)
@@ -356,7 +356,7 @@ def _showing(quiet: bool):
     """Two functions: one shows what is being sampled, the other says what was found."""
     import rich.progress
 
-    from limpet.progress import is_live
+    from limpet.report.progress import is_live
 
     console = rich.console.Console(stderr=True, quiet=quiet)
     columns = ("[bold]{task.description}", rich.progress.BarColumn())
@@ -458,8 +458,8 @@ def _run(draw, problem: Path, store: Path, quiet: bool, as_json: bool):
     """Sample or resume, show how it goes, then what came of it."""
     import limpet
     from limpet.draws.writer import note
-    from limpet.progress import shown
-    from limpet.signals import on_interruption
+    from limpet.report.progress import shown
+    from limpet.run.signals import on_interruption
 
     recorded, interruptions = False, []
     again = _resume_command(store, problem)
@@ -519,8 +519,8 @@ def _located(message: str, problem: Path) -> str:
 def _print_result(draws, store: Path, as_json: bool, at_once: bool = False):
     """What is in a store, as tables or as JSON; without tables if it is large, and time short."""
     import limpet
-    from limpet.advice import LOOKED_AT
-    from limpet.clock import account
+    from limpet.report.advice import LOOKED_AT
+    from limpet.run.clock import account
 
     chains, count = (draws["posterior"].sizes[name] for name in ("chain", "draw"))
     asked, table = draws.attrs["draws_asked"], None
@@ -544,7 +544,7 @@ def _print_result(draws, store: Path, as_json: bool, at_once: bool = False):
 
 def _busy(doing: str):
     """A sign of life, where it can be wiped out again."""
-    from limpet.progress import is_live
+    from limpet.report.progress import is_live
 
     console = rich.console.Console(stderr=True)
     return console.status(doing) if is_live(console) else contextlib.nullcontext()

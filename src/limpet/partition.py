@@ -15,13 +15,13 @@ import xarray as xr
 
 from limpet import errors
 from limpet.errors import InputError, InterruptedWarning, LimpetWarning, warn
+from limpet.geometry.start import check_resolution, find_vectors
 from limpet.kernels import SAS
 from limpet.layout import read_points
-from limpet.progress import Show
-from limpet.results import check_draws
-from limpet.run import sample
-from limpet.signals import on_interruption, tell_interruption
-from limpet.start import check_resolution, find_vectors
+from limpet.report.progress import Show
+from limpet.report.summary import check_draws
+from limpet.run.signals import on_interruption, tell_interruption
+from limpet.sampling import sample
 from limpet.target import Target, check_target
 
 FEWEST = 4  # chains: Student's factor is 3.2 then, and soon out of hand with fewer

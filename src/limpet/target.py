@@ -16,16 +16,17 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
-from limpet.cache import keep_programs
+from limpet.engine.cache import keep_programs
 from limpet.errors import InputError, PrecisionWarning, real_array, warn
+from limpet.lanes.identity import fingerprint_of, programs_in, uses
+from limpet.lanes.primitives import sparse
 from limpet.layout import Layout
-from limpet.linalg import UNROLLED, Normals, Values, Vector
-from limpet.native.identity import fingerprint_of, programs_in
-from limpet.native.primitives import sparse
+from limpet.shapes import Normals, Values, Vector
 
+# Constraints whose gradients are taken one by one: fewer operations where many entries are zero.
+ONE_BY_ONE = 8
 SHORT_FLOATS = (jnp.float32, jnp.float16, jnp.bfloat16)
 OWN_DERIVATIVES = {"custom_jvp_call", "custom_vjp_call", "call_hi_primitive"}
-RUN_ONCE = {"xla_backend_optimization_level": 0}  # for programs that are slow to compile only
 # what to do about a function that JAX cannot evaluate, or not differentiate
 IN_JAX = (
     "Write it with jax.numpy instead of numpy or math, and jnp.where instead of if; the point has"
@@ -201,7 +202,7 @@ def _rebuilt(functions, numbers):
 def _values_and_normals(target, x):
     values, pull_back = jax.vjp(target.values, x)
     m = len(values)
-    if m > UNROLLED:
+    if m > ONE_BY_ONE:
         normals = jax.vmap(pull_back, out_axes=-1)(sparse(jnp.eye(m)))[0]
     else:
         normals = jnp.stack([pull_back(sparse(row))[0] for row in np.eye(m)], axis=-1)
@@ -379,11 +380,6 @@ def _identity(jaxpr, function, x) -> str:
         except Exception:  # there is none, so that none is used
             return digest
     return digest
-
-
-def uses(names, jaxpr) -> bool:
-    """Whether a program has an operation with one of these names."""
-    return any(e.primitive.name in names for part, _ in programs_in(jaxpr) for e in part.eqns)
 
 
 def _short_floats(jaxpr):

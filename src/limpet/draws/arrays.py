@@ -16,7 +16,7 @@ import google_crc32c
 import numpy as np
 
 from limpet.draws import files
-from limpet.draws.specification import RunSpecification
+from limpet.run.specification import RunSpecification
 
 STATS = {"lp": "<f8", "step": "<i8"}
 MISSING = {"f": np.nan, "i": -1}  # what no draw ever is

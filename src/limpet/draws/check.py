@@ -10,9 +10,9 @@ import numpy as np
 
 from limpet.draws import arrays, files, states
 from limpet.draws.reader import as_path, never_written, specification_of
-from limpet.draws.specification import RunSpecification
 from limpet.draws.writer import metadata_of
 from limpet.errors import StoreError
+from limpet.run.specification import RunSpecification
 
 CHUNK_NAME = re.compile(r"c(\.\d+)+")
 MOST_NAMED = 20  # bad files of one kind that are listed

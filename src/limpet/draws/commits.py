@@ -17,7 +17,7 @@ from limpet.draws import files
 from limpet.draws.reader import damaged_tile, never_written
 from limpet.draws.writer import Store
 from limpet.errors import LimpetWarning, StoreError, warn
-from limpet.voyage import Voyage
+from limpet.run.tile_run import TileRun
 
 SOONEST = 1.0  # seconds between two commits of a tile, at least, if little waits
 LATEST = 2.5  # seconds between two commits of a tile, at most: with the writing, never five
@@ -46,13 +46,13 @@ class NoCommits:
     def __exit__(self, *_):
         pass
 
-    def restore(self, voyages: list[Voyage], fresh: Callable[[int], Voyage]):
+    def restore(self, voyages: list[TileRun], fresh: Callable[[int], TileRun]):
         """Tiles are to go on from where they were."""
 
-    def look(self, voyage: Voyage):
+    def look(self, voyage: TileRun):
         """A tile has advanced."""
 
-    def commit(self, voyage: Voyage):
+    def commit(self, voyage: TileRun):
         """A tile is to be written."""
 
     def finish(self):
@@ -72,7 +72,7 @@ class Commits(NoCommits):
     def __exit__(self, *_):
         self.writer.shutdown()
 
-    def look(self, voyage: Voyage):
+    def look(self, voyage: TileRun):
         """Commit what a tile has made if it is time; an error of the last time comes up here."""
         mine, now = self.tiles[voyage.index], time.monotonic()
         until_next, mine.looked = max(0.0, now - mine.looked), now
@@ -83,7 +83,7 @@ class Commits(NoCommits):
         if late or _handed_over(voyage) > WAITING / len(self.tiles):
             self.commit(voyage)
 
-    def commit(self, voyage: Voyage):
+    def commit(self, voyage: TileRun):
         """Write what a tile has, in the background; waits while too much is on its way."""
         mine = self.tiles[voyage.index]
         if mine.writing is not None:
@@ -123,7 +123,7 @@ class Commits(NoCommits):
             self.waiting -= size
             self.written.notify_all()
 
-    def restore(self, voyages: list[Voyage], fresh: Callable[[int], Voyage]):
+    def restore(self, voyages: list[TileRun], fresh: Callable[[int], TileRun]):
         """Let tiles go on from where the store is; one with nothing intact left begins again."""
         path, run = self.store.path, self.store.specification
         for k in range(len(voyages)):

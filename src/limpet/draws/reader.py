@@ -10,10 +10,10 @@ import xarray as xr
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
-from limpet import results
 from limpet.draws import arrays, files, states
-from limpet.draws.specification import FORMAT, RunSpecification, SpecificationError
+from limpet.draws.tree import tree as tree_of
 from limpet.errors import InputError, LimpetWarning, StoreError, warn
+from limpet.run.specification import FORMAT, RunSpecification, SpecificationError
 
 LONGEST_JSON = 2**23  # bytes of a zarr.json that is read; parsed, it takes ten times as much
 
@@ -62,7 +62,7 @@ def open(store) -> xr.DataTree:
     keep = None
     if lost:
         keep = np.array([chain // run.width not in lost for chain in range(run.chains)])
-    return results.tree(by_group, run.layout, snapshots, vars(run), keep)
+    return tree_of(by_group, run.layout, snapshots, vars(run), keep)
 
 
 def as_path(store) -> Path:

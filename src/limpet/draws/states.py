@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from limpet.clock import PHASES
 from limpet.draws import files
-from limpet.draws.specification import RunSpecification
 from limpet.kernels import Move
 from limpet.kernels.base import Outcome
+from limpet.run.clock import PHASES
+from limpet.run.specification import RunSpecification
 
 FOLDER = "limpet/tiles"
 SLOTS = (0, 1)

@@ -23,11 +23,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from limpet.collect import Chunk, Kept
 from limpet.draws import arrays, files, states
 from limpet.draws.reader import as_path, read_root, specification_of
-from limpet.draws.specification import RunSpecification, SpecificationError, check_names
 from limpet.errors import InputError, StoreError
+from limpet.run.collect import Chunk, Kept
+from limpet.run.specification import RunSpecification, SpecificationError, check_names
 
 try:
     import fcntl

@@ -16,9 +16,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from limpet.errors import InputError, warn
+from limpet.kernels.noise import Noise, draw, generator_from
 from limpet.layout import Layout, as_point
-from limpet.linalg import Normals, Square, Values, Vector
-from limpet.noise import Noise, draw, generator_from
+from limpet.shapes import Normals, Square, Values, Vector
 from limpet.target import Target, check_target
 
 

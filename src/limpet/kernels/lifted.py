@@ -12,12 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from limpet.geometry.linalg import factor
 from limpet.kernels.base import Info, State
 from limpet.kernels.moves import reach_of
+from limpet.kernels.noise import Noise
 from limpet.kernels.trajectory import TrajectoryKernel, make_trajectory
-from limpet.linalg import Normals, Values, Vector, factor
-from limpet.native.primitives import sparse
-from limpet.noise import Noise
+from limpet.lanes.primitives import sparse
+from limpet.shapes import Normals, Values, Vector
 from limpet.target import Target
 
 # it depends on the step size, so it is not kept from step to step; NumPy's, for an array of JAX's

@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from limpet.geometry.linalg import factor, half_log_det, tangent
+from limpet.geometry.projection import Landing, Surface, project
 from limpet.kernels.base import Outcome, State
-from limpet.linalg import Normals, Square, Values, Vector, factor, half_log_det, tangent
-from limpet.noise import Noise
-from limpet.projection import Landing, Surface, project
+from limpet.kernels.noise import Noise
+from limpet.shapes import Normals, Square, Values, Vector
 
 AT_ORIGIN = 1e-8  # of a step size: a chain that begins nearer to the origin than that begins at it
 

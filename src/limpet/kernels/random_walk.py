@@ -8,8 +8,8 @@ from jaxtyping import Array, Bool
 from limpet import errors
 from limpet.kernels.base import Info, Kernel, Move, Outcome, State, Tunable
 from limpet.kernels.moves import choose, judge, obstacle, soft_log_ratio
-from limpet.linalg import Vector
-from limpet.noise import Noise
+from limpet.kernels.noise import Noise
+from limpet.shapes import Vector
 from limpet.target import Target
 
 

@@ -26,6 +26,8 @@ from jax.lax import cond
 from jaxtyping import Array, Bool, Float
 
 from limpet import errors
+from limpet.geometry.linalg import across, along, factor, solve_lower, solve_upper
+from limpet.geometry.projection import landing
 from limpet.kernels.base import Info, Kernel, Move, Outcome, State, Tunable
 from limpet.kernels.moves import (
     came_back,
@@ -36,6 +38,7 @@ from limpet.kernels.moves import (
     project_twice,
     sooner,
 )
+from limpet.kernels.noise import Noise
 from limpet.kernels.sas_moves import RULES, Random, Rule, Step
 from limpet.kernels.trajectory import (
     Trajectory,
@@ -46,9 +49,7 @@ from limpet.kernels.trajectory import (
     tunables_of,
     vary,
 )
-from limpet.linalg import Vector, across, along, factor, solve_lower, solve_upper
-from limpet.noise import Noise
-from limpet.projection import landing
+from limpet.shapes import Vector
 from limpet.target import Target
 
 Made = dict[Move, Bool[Array, ""]]  # which move a chain makes: one of them

@@ -11,11 +11,7 @@ from typing import Any, Literal, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from limpet.kernels.base import Move, State
-from limpet.kernels.moves import TwoProjections, choose, slide_log_ratio, soft_log_ratio
-from limpet.linalg import (
-    Values,
-    Vector,
+from limpet.geometry.linalg import (
     across,
     along,
     half_log_det,
@@ -25,6 +21,9 @@ from limpet.linalg import (
     solve_upper,
     tangent,
 )
+from limpet.kernels.base import Move, State
+from limpet.kernels.moves import TwoProjections, choose, slide_log_ratio, soft_log_ratio
+from limpet.shapes import Values, Vector
 
 
 class Random(NamedTuple):

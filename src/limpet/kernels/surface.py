@@ -7,9 +7,9 @@ from jaxtyping import Array, Bool
 from limpet.errors import InputError
 from limpet.kernels.base import Info, State
 from limpet.kernels.moves import on_surface
+from limpet.kernels.noise import Noise
 from limpet.kernels.trajectory import TrajectoryKernel, make_trajectory
-from limpet.linalg import Vector
-from limpet.noise import Noise
+from limpet.shapes import Vector
 from limpet.target import Target
 
 MEASURES = {"soft": 1.0, "hausdorff": 0.0}  # powers of det(K)^(-1/2) in the density

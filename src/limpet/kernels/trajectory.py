@@ -19,6 +19,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from limpet import errors
+from limpet.geometry.linalg import dual, tangent
+from limpet.geometry.projection import Surface
 from limpet.kernels.base import Info, Kernel, Move, Outcome, State, Tunable
 from limpet.kernels.moves import (
     came_back,
@@ -29,9 +31,8 @@ from limpet.kernels.moves import (
     slide_log_ratio,
     sooner,
 )
-from limpet.linalg import Values, Vector, dual, tangent
-from limpet.noise import Noise
-from limpet.projection import Surface
+from limpet.kernels.noise import Noise
+from limpet.shapes import Values, Vector
 from limpet.target import Target
 
 FIRST_NUMBER = 8  # slides of a trajectory, before warm-up knows better: a few, so that it is cheap

@@ -11,13 +11,13 @@ import numpy as np
 import xarray as xr
 
 from limpet import errors
+from limpet.geometry.start import find_start
 from limpet.kernels import SAS, RandomWalk
 from limpet.paper import exact
 from limpet.paper.models import START, angle, ellipsoid_sphere, eps_of, flat_surface, two_spheres
 from limpet.paper.sokal import windowed_time
-from limpet.progress import Progress
-from limpet.run import sample
-from limpet.start import find_start
+from limpet.report.progress import Progress
+from limpet.sampling import sample
 from limpet.target import Target
 
 # 5 Newton updates at most, to |q| < 1e-10; sizes as they are, so that there is no warm-up

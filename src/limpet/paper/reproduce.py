@@ -14,7 +14,7 @@ from limpet.errors import InputError, InterruptedWarning, MixingWarning
 from limpet.paper import experiments, figures, verdicts
 from limpet.paper.experiments import PAPERS_SIZE, Effort
 from limpet.paper.verdicts import Verdict
-from limpet.signals import on_interruption
+from limpet.run.signals import on_interruption
 
 EFFORTS = {"quick": 0.1, "default": 1.0, "full": 2.0}
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from limpet.diagnostics import autocorrelation
+from limpet.report.diagnostics import autocorrelation
 
 WINDOW = 5  # lags summed, in units of tau: Sokal's recommendation
 

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from limpet.paper.experiments import INNER
-from limpet.results import digits
+from limpet.report.summary import digits
 
 SURE = 4  # standard errors
 NEAR_TAU = 0.3

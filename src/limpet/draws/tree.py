@@ -1,0 +1,87 @@
+"""What a run gives back: an xarray DataTree in ArviZ's schema."""
+
+import numpy as np
+import xarray as xr
+
+from limpet.draws.attributes import nested
+from limpet.kernels.base import Kernel, Move, Outcome
+from limpet.layout import Layout
+from limpet.run.clock import times_of
+
+MOVES = [move.name.lower() for move in Move]
+OUTCOMES = [outcome.name.lower() for outcome in Outcome]
+
+
+def tree(arrays: dict[str, dict], layout: Layout, snapshots: list[dict], about: dict, keep=None):
+    """The result: draws by group and name, and what the tiles counted.
+
+    `about` tells what the run is; `keep` which chains to show, all by default.
+    """
+    axes = dict(zip(layout.names, layout.axes, strict=True))
+    groups = {
+        group: _dataset(named, [axes[name] if group in about["groups"] else () for name in named])
+        for group, named in arrays.items()
+    }
+    counts = np.concatenate([snapshot["counts"][0] for snapshot in snapshots])
+    expected = np.concatenate([snapshot["acceptance"][0] for snapshot in snapshots])
+    sizes = np.concatenate([np.tile(s["sizes"], (s["counts"].shape[1], 1)) for s in snapshots])
+    proposals = counts.sum(axis=2)
+    acceptance = np.where(proposals, expected / np.maximum(proposals, 1), np.nan)
+    groups["moves"] = xr.Dataset(
+        {
+            "counts": (("chain", "move", "outcome"), counts),
+            "acceptance": (("chain", "move"), acceptance),
+        }
+        | {name: ("chain", size) for name, size in zip(about["sizes"], sizes.T, strict=True)},
+        # as objects, since zarr warns of NumPy's own strings
+        coords={
+            "chain": np.arange(len(counts)),
+            "move": np.array(MOVES, object),
+            "outcome": np.array(OUTCOMES, object),
+        },
+    )
+    if keep is not None:
+        groups = {name: group.isel(chain=keep) for name, group in groups.items()}
+    result = xr.DataTree.from_dict(groups)
+    attributes = {
+        **{name: about[name] for name in ("kernel", "seed", "limpet_version", "warmup", "thin")},
+        "draws_asked": about["draws"],
+        "parameters": _parameters(about, np.median(sizes, 0)),
+        **times_of(snapshots),
+        **totals(groups["moves"], about["moves"]),
+    }
+    result.attrs = nested(attributes)
+    return result
+
+
+def _parameters(about, sizes):
+    """The numbers that the sampler ran with, also by the names of earlier versions."""
+    given = about["parameters"]
+    tuned = dict(zip(about["sizes"], sizes, strict=True))
+    found = given | {name: type(given[name])(size) for name, size in tuned.items()}
+    kernel = Kernel.known.get(about["kernel"])
+    renamed = {} if kernel is None else kernel.renamed
+    return found | {old: found[new] for old, new in renamed.items() if new in found}
+
+
+def totals(moves: xr.Dataset, used: list[str]) -> dict:
+    """Steps, counts and mean acceptance probability of all chains together, as plain numbers."""
+    counts = moves["counts"].sum("chain")
+    expected = (moves["acceptance"] * moves["counts"].sum("outcome")).sum("chain")
+    by_move, acceptance = {}, {}
+    for name in used:
+        row = counts.sel(move=name).values
+        by_move[name] = {o: int(c) for o, c in zip(OUTCOMES, row, strict=True)}
+        proposals = int(row.sum())
+        acceptance[name] = float(expected.sel(move=name)) / proposals if proposals else None
+    return {"steps": int(counts.sum()), "acceptance": acceptance, "counts": by_move}
+
+
+def _dataset(arrays, axes):
+    """Arrays of shape (chain, draw, ...) with the names of their further axes."""
+    variables, coords = {}, {}
+    for (name, array), own in zip(arrays.items(), axes, strict=True):
+        dims = ("chain", "draw", *own)
+        variables[name] = (dims, array)
+        coords |= {dim: np.arange(size) for dim, size in zip(dims, array.shape, strict=True)}
+    return xr.Dataset(variables, coords)

@@ -1,0 +1,48 @@
+"""Steps of many chains by XLA."""
+
+import functools
+
+import jax
+import numpy as np
+
+from limpet.engine.interrupts import interruptible
+from limpet.lanes.identity import uses
+
+# For programs that run once: compiling is what takes their time.
+RUN_ONCE = {"xla_backend_optimization_level": 0}
+LARGE = 256  # numbers of a chain's state
+# Two threads of XLA that are in batches of these at the same time can wait for each other for ever
+# (jaxlib 0.10: each hands its batch to the pool of threads that both are of): never batch them.
+LAPACK = {"cholesky", "lu", "qr", "geqrf", "householder_product", "triangular_solve"}
+LAPACK |= {"eig", "eigh", "svd", "schur", "hessenberg", "tridiagonal"}
+LAPACK |= {"limpet_factor", "limpet_solve", "limpet_pivots"}  # of `limpet.lanes.primitives`
+
+
+def scan(step, constants, carry, inputs, width, block):
+    """As `lanes.scan`, for one width and whole blocks."""
+    # chain after chain if its matrices are work enough: none waits for another's Newton updates,
+    # branches not taken cost nothing, and the matrices stay in the cache
+    large = sum(leaf.size for leaf in jax.tree.leaves(carry)) > LARGE
+    alone = large or uses(LAPACK, jax.make_jaxpr(step)(constants, carry, inputs))
+
+    def scan(constants, carries, inputs):
+        one = functools.partial(jax.lax.scan, functools.partial(step, constants))
+        if alone:
+            return jax.lax.map(lambda chain: one(*chain), (carries, inputs))
+        return jax.vmap(one)(carries, inputs)
+
+    def shape(leaf, *more):
+        return jax.ShapeDtypeStruct((width, *more, *leaf.shape), leaf.dtype)
+
+    shapes = jax.tree.map(shape, carry), jax.tree.map(lambda leaf: shape(leaf, block), inputs)
+    compiled = interruptible(jax.jit(scan).lower(constants, *shapes).compile)()
+
+    def run(constants, carries, inputs, over=None):
+        made = []
+        for first in range(0, jax.tree.leaves(inputs)[0].shape[1], block):
+            rows = jax.tree.map(lambda a, k=first: a[:, k : k + block], inputs)
+            carries, outputs = compiled(constants, carries, rows)
+            made.append(outputs)
+        return carries, jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *made)
+
+    return run

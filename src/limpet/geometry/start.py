@@ -1,0 +1,351 @@
+"""From a guess to the surface: Levenberg-Marquardt, with perturbed restarts.
+
+Points found far from the guess may be where the density is absurdly low, and are looked for again
+nearer to it. Runs of few chains search as widely as runs of many, lest a piece of the surface be
+overlooked.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from limpet import errors
+from limpet.engine.xla import RUN_ONCE
+from limpet.errors import InputError, StartError
+from limpet.geometry.linalg import UNROLLED, solve
+from limpet.geometry.pieces import pieces, spread_over
+from limpet.layout import read_points
+from limpet.shapes import Normals, Values, Vector
+from limpet.target import Target, check_target
+
+JITTER = 1.0  # by how much guesses are perturbed, in units of their own size
+ATTEMPTS = 6  # restarts of a chain's search, each perturbed half as much as the last
+ITERATIONS = 200
+BATCH = 64  # searches made side by side; fixed, so that a search's bits depend on nothing else
+TOLERANCE = 1e-12  # |q_i| <= TOLERANCE |grad q_i| |x| is on the surface
+NEARBY = 1e-4  # how far "right beside" is, in units of the distance from the origin
+SINGULAR = 1e-5  # smallest singular value of the gradients, in units of those nearby
+# A log density this far below the best start's is absurd, per number of a point: what is 8 standard
+# deviations out in every direction of a Gaussian. A ring of 12 beads that repel each other does not
+# recover from some hundreds per number.
+ABSURD = 32.0
+HALVINGS = 12  # of the perturbation, in search of a density that is not absurd
+SEARCHES = 128  # at least, from one guess, whatever the number of chains; as many as a tile has
+WIDER = (1.0, 2.0, 4.0)  # perturbations of those in excess
+MOST_DIMENSIONS = 16  # of a surface on which so many points can tell its pieces apart
+RESOLUTION = 1e3  # eps must be this many times the rounding error of q
+
+
+class Search(NamedTuple):
+    """The end of one search."""
+
+    x: Vector
+    values: Values  # q / eps there
+    log_density: Float[Array, ""]
+    reached: Bool[Array, ""]
+    rank: Float[Array, ""]  # smallest singular value of the gradients, in units of those nearby
+    usable: Bool[Array, ""]
+
+
+class Local(NamedTuple):
+    """What a target is at a point."""
+
+    q: Values
+    normals: Normals
+    inside: Bool[Array, ""]
+    log_density: Float[Array, ""]
+
+
+def find_start(target: Target, guess, count: int = 1, seed: int = 0, *, jitter: float = JITTER):
+    """Points on the surface, spread around a guess.
+
+    Parameters
+    ----------
+    target : Target
+        Whose surface, within whose walls.
+    guess : vector, batch of vectors, pytree or list of pytrees
+        Where to search from. The first points come from the guesses as given, further ones from
+        the guesses perturbed by about their own size, or less where the density would be absurdly
+        low. If further searches find other pieces of the surface, some points are from there.
+    count : int
+        How many points.
+    seed : int
+        For the perturbations.
+    jitter : float
+        Size of the perturbations, in units of the guesses' own size. With 0 every point comes from
+        a guess as it is.
+
+    Returns
+    -------
+    array (count, n), or a list of `count` pytrees if the guess was one
+        A batch of points, fit for `limpet.sample(start=...)`.
+
+    Raises
+    ------
+    StartError
+        If no search reached the surface: how close it came, where, and what to check.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> import limpet
+    >>> circle = limpet.Target(lambda x: jnp.array([x @ x - 1]), eps=0.01)
+    >>> limpet.find_start(circle, [3.0, 4.0])
+    array([[0.6, 0.8]])
+    >>> limpet.find_start(circle, [3.0, 4.0], count=2, jitter=0)
+    array([[0.6, 0.8],
+           [0.6, 0.8]])
+    """
+    check_target(target)
+    jitter = errors.zero_or_more("jitter", jitter)
+    count, seed = errors.whole("count", count, 1), errors.whole("seed", seed, 0)
+    layout, guesses = read_points("guess", guess)
+    flat = target.on_vectors(layout).checked(jnp.asarray(guesses[0]))
+    starts = find_vectors(flat, guesses, count, seed, "guess", jitter=jitter)
+    return starts if layout.is_vector else [layout.point(x) for x in starts]
+
+
+def find_vectors(target: Target, guesses, count: int, seed: int, name: str, spare=0, jitter=JITTER):
+    """`count` vectors on the surface and `spare` more, which may be copies of others.
+
+    `name` is what a user calls the guesses.
+    """
+    _check_guesses(target, guesses, name)
+    searches = _Searches(target, guesses, seed, jitter)
+    found = searches.reach(count, spare)
+    if jitter == 0 or len(guesses) >= len(found.x):  # all are as the user wants them
+        return found.x
+    found = searches.rise(found)
+    if len(guesses) == 1 < count < SEARCHES:
+        found = searches.spread(found)
+    return found.x
+
+
+class Points(NamedTuple):
+    """Points on the surface."""
+
+    x: np.ndarray
+    log_density: np.ndarray
+
+
+class _Searches:
+    """Searches from guesses, perturbed by a seed; each kind has random numbers of its own."""
+
+    def __init__(self, target: Target, guesses, seed: int, jitter: float):
+        self.target, self.guesses, self.jitter = target, guesses, jitter
+        self.key = jax.random.key(seed)
+
+    def _search(self, kind: int, chains, sizes) -> Search:
+        """Searches for these chains, of guesses perturbed by so much."""
+        key = jax.random.fold_in(self.key, kind)
+        origin = self.guesses[chains % len(self.guesses)]
+        sizes = np.broadcast_to(self.jitter * sizes, chains.shape)
+        return _in_batches(_search, self.target, key, origin, sizes, chains)
+
+    def reach(self, needed: int, spare: int) -> Points:
+        """The surface from every guess, again and again with smaller perturbations."""
+        count = needed + spare
+        found, level = np.empty((count, self.guesses.shape[1])), np.empty(count)
+        usable, closest = np.zeros(count, bool), None
+        for attempt in range(ATTEMPTS + 1 if self.jitter else 1):
+            todo = np.flatnonzero(~usable)
+            size = 0.0 if attempt == ATTEMPTS else 0.5**attempt
+            as_given = (attempt == 0) & (todo < len(self.guesses))
+            search = self._search(attempt, todo, np.where(as_given, 0.0, size))
+            found[todo], level[todo], usable[todo] = search.x, search.log_density, search.usable
+            if usable.all():
+                return Points(found, level)
+            distance = np.where(search.usable, np.inf, np.linalg.norm(search.values, axis=1))
+            distance = np.where(np.isfinite(distance), distance, np.inf)
+            k = int(np.argmin(distance))
+            if closest is None or distance[k] < np.linalg.norm(closest.values):
+                closest = Search(*(part[k] for part in search))
+        failed = int((~usable[:needed]).sum())
+        if failed:
+            raise StartError(_explained(self.target, closest, failed, needed))
+        rows = np.where(usable, np.arange(count), np.arange(count) % needed)
+        return Points(found[rows], level[rows])
+
+    def rise(self, found: Points) -> Points:
+        """The same points, those of absurd density replaced by some from nearer to the guess."""
+        x, level = found
+        given = len(self.guesses) if len(self.guesses) > 1 else 0  # several are as the user wants
+        for halving in range(1, HALVINGS + 1):
+            todo = given + np.flatnonzero(is_absurd(level[given:], level.max(), x.shape[1]))
+            if not len(todo):
+                break
+            search = self._search(ATTEMPTS + halving, todo, 0.5**halving)
+            better = search.usable & (search.log_density > level[todo])
+            x[todo[better]], level[todo[better]] = search.x[better], search.log_density[better]
+        return Points(x, level)
+
+    def spread(self, found: Points) -> Points:
+        """As many points, taken from all pieces of the surface that further searches find."""
+        count, n = found.x.shape
+        dimension = n - jax.eval_shape(self.target.values, found.x[0]).size
+        if dimension > MOST_DIMENSIONS:
+            return found
+        chains = np.arange(count, SEARCHES)
+        search = self._search(ATTEMPTS + HALVINGS + 1, chains, np.resize(WIDER, len(chains)))
+        kept = search.usable & ~is_absurd(search.log_density, found.log_density.max(), n)
+        x = np.concatenate([found.x, search.x[kept]])
+        level = np.concatenate([found.log_density, search.log_density[kept]])
+        rows = spread_over(pieces(x, dimension), count)
+        return Points(x[rows], level[rows])
+
+
+def is_absurd(level, usual, n):
+    """Which log densities are so far below that no chain with n numbers should be there."""
+    return level < usual - ABSURD * n
+
+
+def _local(target, _key, x):
+    q, normals = target.plain().values_and_normals(x)
+    return Local(q, normals, target.contains(x), target.log_density_at(x))
+
+
+def _check_guesses(target, guesses, name):
+    local = _in_batches(_local, target, jax.random.key(0), guesses)
+    for k, guess in enumerate(guesses):
+        where = f"{name} {_shown(guess)}" + (f" (point {k})" if len(guesses) > 1 else "")
+        if not np.isfinite(local.q[k]).all():
+            raise InputError(
+                f"q is not finite at the {where}: q = {_shown(local.q[k])}."
+                " Start where it is defined."
+            )
+        if not local.inside[k]:
+            walls = np.ravel(target.inside(jnp.asarray(guess)))
+            raise InputError(
+                f"The {where} is outside the walls: inside = {_shown(walls)}, expected all >= 0."
+            )
+        if not np.isfinite(local.log_density[k]):
+            raise InputError(
+                f"log_density is {local.log_density[k]} at the {where}: expected a finite number."
+                " Start where the density is positive."
+            )
+
+
+def _in_batches(function, target, key, *rows):
+    """`function` of each row, in batches of one width."""
+    total = len(rows[0])
+    padded = [np.pad(a, [(0, -total % BATCH)] + [(0, 0)] * (a.ndim - 1), "edge") for a in rows]
+    parts = [
+        jax.tree.map(np.asarray, _batch(function, target, key, *(a[i : i + BATCH] for a in padded)))
+        for i in range(0, total, BATCH)
+    ]
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays)[:total], *parts)
+
+
+@functools.partial(jax.jit, static_argnums=0, compiler_options=RUN_ONCE)
+def _batch(function, target, key, *rows):
+    one = functools.partial(function, target, key)
+    # `solve` is LAPACK's then: see limpet.engine.xla
+    if jax.eval_shape(target.values, rows[0][0]).size > UNROLLED:
+        return jax.lax.map(lambda row: one(*row), rows)
+    return jax.vmap(one)(*rows)
+
+
+def _search(target: Target, key, guess: Vector, size: Float[Array, ""], chain) -> Search:
+    """Levenberg-Marquardt from a perturbed guess, with steps across the surface only."""
+    noise = jax.random.normal(jax.random.fold_in(key, chain), guess.shape)
+    rms = jnp.linalg.norm(guess) / np.sqrt(len(guess))
+    start = guess + size * jnp.where(rms > 0, rms, 1.0) * noise
+
+    def reached(x, values, normals):
+        slope = jnp.linalg.norm(normals, axis=0)
+        reach = jnp.linalg.norm(x) + jnp.linalg.norm(guess)
+        return jnp.all((jnp.abs(values) <= TOLERANCE * slope * reach) & jnp.isfinite(slope))
+
+    def going(carry):
+        i, x, values, normals, _ = carry
+        return (i < ITERATIONS) & ~reached(x, values, normals)
+
+    def update(carry):
+        i, x, values, normals, damping = carry
+        K = normals.T @ normals
+        # Marquardt's scaling: the step is the same whatever units the constraints are in
+        damped = K + damping * jnp.diag(jnp.diagonal(K))
+        y = x - normals @ solve(damped, values)
+        new_values, new_normals = target.values_and_normals(y)
+        better = jnp.sum(new_values**2) < jnp.sum(values**2)
+        x = jnp.where(better, y, x)
+        values = jnp.where(better, new_values, values)
+        normals = jnp.where(better, new_normals, normals)
+        return i + 1, x, values, normals, jnp.where(better, damping / 10, 10 * damping + 1e-15)
+
+    first = (0, start, *target.values_and_normals(start), 1e-3)
+    _, x, values, normals, _ = jax.lax.while_loop(going, update, first)
+    # from afar the tolerance was loose: a few undamped steps take the rest of the way
+    last = jax.lax.fori_loop(0, 3, lambda _, carry: update(carry), (0, x, values, normals, 0.0))
+    _, x, values, normals, _ = last
+    # a gradient that vanishes on the surface is far smaller there than right beside it
+    size, guess_size = jnp.linalg.norm(x), jnp.linalg.norm(guess)
+    beside = x + NEARBY * jnp.where(size > 1e-10 * guess_size, size, guess_size) * noise
+    scale = jnp.linalg.norm(target.values_and_normals(beside)[1], axis=0)
+    scaled = normals / jnp.where(jnp.isfinite(scale) & (scale > 0), scale, 1.0)
+    rank = jnp.linalg.svd(jnp.where(jnp.isfinite(scaled), scaled, 0.0), compute_uv=False)[-1]
+    on = reached(x, values, normals)
+    log_density = target.log_density_at(x)
+    allowed = target.contains(x) & jnp.isfinite(log_density)
+    return Search(x, values, log_density, on, rank, on & (rank > SINGULAR) & allowed)
+
+
+def check_resolution(target, points):
+    """Refuse an eps that doubles cannot resolve where the surface is."""
+    local = _in_batches(_local, target, jax.random.key(0), points)
+    size = np.linalg.norm(local.normals, axis=1) * np.linalg.norm(points, axis=1)[:, None]
+    smallest = RESOLUTION * np.finfo(float).eps * size.max(axis=0)
+    if (target.eps < smallest).any():
+        raise InputError(
+            f"eps={np.asarray(target.eps).tolist()} is below what double precision resolves on this"
+            f" surface: expected at least {smallest.max():.1e}. For the limit itself use"
+            ' kernel=limpet.SurfaceSampler(measure="soft").'
+        )
+
+
+def _explained(target, closest, failed, count):
+    x = closest.x
+    if not closest.reached:
+        import scipy.optimize  # slow to import, and wanted here only
+
+        # the searches stop short where constraints contradict each other; this one goes all the way
+        weights = target.smallest_eps()
+        squares = jax.jit(jax.value_and_grad(lambda x: jnp.sum((target.values(x) * weights) ** 2)))
+        end = scipy.optimize.minimize(squares, x, jac=True, method="BFGS")
+        x = end.x if np.isfinite(end.fun) and np.isfinite(end.jac).all() else x
+    local = _local(target, None, x)
+    normals = np.asarray(local.normals)
+    finite = np.isfinite(normals).all()
+    singular = np.linalg.svd(normals, compute_uv=False) if finite else np.full(len(local.q), np.nan)
+    if not finite:
+        reason = (
+            f"The gradient of q is not finite there, {_shown(normals.T)}: look for a square root or"
+            " a norm of zero."
+        )
+    elif closest.reached and closest.rank < SINGULAR:
+        reason = (
+            "The gradient of q loses rank there: look for a constraint that is given twice,"
+            " squared, or implied by the others."
+        )
+    elif not closest.reached:
+        reason = (
+            "The surface may be empty: check the signs and constants in q, or start closer to"
+            " where all constraints can hold."
+        )
+    elif not local.inside:
+        reason = "That point is outside the walls: start nearer to a part of the surface inside."
+    else:
+        reason = f"The log density there is {local.log_density}: start where it is finite."
+    return (
+        f"No start: {failed} of {count} searches found no usable point on the surface. The closest"
+        f" came within |q| = {np.linalg.norm(local.q):.3g} at x = {_shown(x)}, where the"
+        f" singular values of the gradient of q are {_shown(singular)}. {reason}"
+    )
+
+
+def _shown(array):
+    return np.array2string(np.asarray(array), precision=4, threshold=12, separator=", ")

@@ -1,0 +1,168 @@
+"""Steps of many chains as machine code.
+
+A step is a thousand operations on single numbers. XLA does each of them for all chains before the
+next, by way of memory; a compiler of loops keeps a few chains in registers from the first operation
+to the last, which is five times as fast and takes a tenth of the time to compile. So the step of
+one chain is traced by JAX, its arrays are taken apart into numbers, and each number becomes a
+vector of `LANES` chains in LLVM's language:
+
+    arrays      an operation on arrays is many on numbers; moving entries about costs nothing, nor
+                do entries that are always zero
+    loops       a `while` goes on until all lanes are done; lanes that are done keep their values
+    branches    both are computed, and one is chosen
+
+`code.py` writes LLVM. Each of JAX's operations has a rule (`rules.py`): numbers (`elementwise.py`,
+made of `arithmetic.py` and `functions.py`), `arrays.py`, `matrices.py`, loops and calls
+(`control.py`); `operations.py` puts a whole program together. `primitives.py` has operations of
+limpet's own, and says what zeros of sparse matrices are; `identity.py` what makes two programs one.
+
+What has no rule, or cannot be taken apart, raises `UnsupportedError` and is left to XLA: most
+library calls, indices that depend on the point, and programs that take too long to compile. So is
+whatever goes wrong inside.
+"""
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import llvmlite.binding as llvm
+import numpy as np
+
+from limpet.lanes import operations
+from limpet.lanes.code import LANES, UnsupportedError, locate
+from limpet.lanes.elementwise import LIBRARY
+from limpet.lanes.identity import fingerprint_of
+
+__all__ = ["LANES", "UnsupportedError", "scan", "zeros"]
+
+MESSAGE = 100  # letters of another library's message that are told, for its own say how to go on
+
+
+def _make(key: str, make: Callable[[], bytes]) -> bytes:
+    return make()
+
+
+def scan(step: Callable, constants, carry, inputs, zero=None, keep=_make) -> Callable:
+    """Compile `carry, output = step(constants, carry, input)` for many chains and many turns.
+
+    The arguments are examples, or shapes, for one chain and one turn. The function returned takes
+    constants like these, a carry of arrays (chains, ...) and inputs of arrays (chains, turns, ...);
+    it returns the last carry and all outputs, like `jax.lax.scan` inside a `jax.vmap`. They are
+    written `over` the outputs of an earlier call, if these are given and fit, since fresh memory is
+    slow. A chain's results do not depend on how many others there are.
+
+    `zero`, of the structure of the carry, may tell of entries that are zero now and always: no work
+    is done for them. `keep(key, make)` may return the bytes that it kept under this key, or else
+    `make()`: they are machine code.
+    """
+    if zero is None:
+        zero = jax.tree.map(lambda leaf: np.zeros(np.shape(leaf), bool), carry)
+    program, shapes = jax.make_jaxpr(step, return_shape=True)(constants, carry, inputs)
+    count, size = len(jax.tree.leaves(constants)), len(jax.tree.leaves(carry))
+    none = jax.tree.leaves(zero)
+    if [each.shape for each in none] != [np.shape(leaf) for leaf in jax.tree.leaves(carry)]:
+        raise ValueError("zero is not of the structure of the carry")
+    with _refusing():
+        key = _key(program, count, size, *(np.packbits(each).tobytes() for each in none))
+        code = keep(key, lambda: _compiled(operations.written(program, count, size, none)))
+        function = _loaded(code)
+    variables: list[Any] = program.jaxpr.invars
+    types = [variable.aval.dtype for variable in variables]
+    outputs, tree = jax.tree.leaves(shapes[1]), jax.tree.structure(shapes)
+
+    def run(constants, carry, inputs, over=None):
+        given = jax.tree.leaves((constants, carry, inputs))
+        fixed, state, fed = given[:count], given[count : count + size], given[count + size :]
+        chains, turns = np.shape(fed[0])[:2]
+        fixed = [np.ascontiguousarray(a, t) for a, t in zip(fixed, types, strict=False)]
+        state = [np.array(a, t) for a, t in zip(state, types[count:], strict=False)]
+        fed = [_rows(a, t) for a, t in zip(fed, types[count + size :], strict=True)]
+        made = jax.tree.leaves(over)
+        if not made or made[0].shape[:2] != (chains, turns):
+            made = [np.empty((chains, turns, *a.shape), a.dtype) for a in outputs]
+        entries = [_entry(a, 0) for a in fixed] + [_entry(a, 1) for a in state]
+        table = np.array([*entries, *(_entry(a, 2) for a in (*fed, *made))], np.int64)
+        function(table.ctypes.data, turns, chains)
+        return jax.tree.unflatten(tree, [*state, *made])
+
+    return run
+
+
+def zeros(function: Callable, *arguments):
+    """Which entries of a function's results are zero, whatever arguments like these it is given."""
+    program, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    with _refusing():
+        found = operations.zeros(program)
+    return jax.tree.unflatten(jax.tree.structure(shapes), found)
+
+
+@contextlib.contextmanager
+def _refusing():
+    """Whatever goes wrong with a program is a reason to leave it to XLA, and never ends a run."""
+    try:
+        yield
+    except (UnsupportedError, MemoryError):
+        raise
+    except Exception as error:
+        first = str(error).strip().partition("\n")[0]
+        reason = f"a fault of the compiler ({type(error).__name__}: {first[:MESSAGE]})"
+        raise UnsupportedError(reason) from error
+
+
+def _rows(array, dtype):
+    """The array with the entries of a chain and a turn side by side; it may repeat itself."""
+    array = np.asarray(array, dtype)
+    return array if array[0, 0].flags.c_contiguous else np.ascontiguousarray(array)
+
+
+def _entry(array, axes):
+    """An array's address, and its strides by chain and turn where it has them."""
+    strides = [stride // array.itemsize for stride in array.strides[:axes]]
+    return [array.ctypes.data, *strides, *[0] * (2 - axes)]
+
+
+def _key(program, *sizes):
+    """What machine code depends on, beside the processor: the program and how it is compiled."""
+    here = Path(__file__).parent
+    parts = [llvm.llvm_version_info, *sizes, fingerprint_of(program)]
+    parts += [file.read_text() for file in sorted(here.glob("*.py"))]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+@functools.cache
+def _processor():
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    name, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    return llvm.Target.from_default_triple(), name, features
+
+
+def _machine():
+    target, name, features = _processor()
+    return target.create_target_machine(cpu=name, features=features, opt=3, jit=True)
+
+
+def _compiled(text) -> bytes:
+    """The machine code of a text, as an object file."""
+    machine, module = _machine(), llvm.parse_assembly(text)
+    passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
+    passes.getModulePassManager().run(module, passes)
+    return machine.emit_object(module)
+
+
+def _loaded(code: bytes):
+    """The function in an object file."""
+    for name in LIBRARY:
+        locate(name)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+    function = prototype(engine.get_function_address("block"))
+    # the engine owns the code
+    return lambda *arguments, engine=engine: function(*arguments)

@@ -1,0 +1,71 @@
+"""Arithmetic of numbers in LLVM's language; what is known to change nothing costs nothing.
+
+The results are those of `jax.jit`, infinities, NaN and the signs of zeros included. (Like XLA, the
+sum of a number and a known zero is the number, so that -0. + 0. is -0.)
+"""
+
+from limpet.lanes.code import (
+    FLAG,
+    STRUCTURAL_ZERO,
+    UnsupportedError,
+    is_known,
+    is_structural,
+    is_zero,
+)
+
+
+def add(code, dtype, a, b):
+    """The sum."""
+    if is_zero(a):
+        return b
+    if is_zero(b):
+        return a
+    return code(dtype, "fadd contract" if dtype.kind == "f" else "add", a, b)
+
+
+def subtract(code, dtype, a, b):
+    """The difference."""
+    if is_zero(b):
+        return a
+    if is_structural(a):
+        return negative(code, dtype, b)
+    return code(dtype, "fsub contract" if dtype.kind == "f" else "sub", a, b)
+
+
+def multiply(code, dtype, a, b):
+    """The product."""
+    if is_structural(a) or is_structural(b):
+        return STRUCTURAL_ZERO
+    if is_known(a) and a == 1:
+        return b
+    if is_known(b) and b == 1:
+        return a
+    return code(dtype, "fmul contract" if dtype.kind == "f" else "mul", a, b)
+
+
+def divide(code, dtype, a, b):
+    """The quotient."""
+    if dtype.kind != "f":
+        raise UnsupportedError("division of whole numbers")
+    if is_structural(a) or (is_known(b) and b == 1):
+        return a
+    return code(dtype, "fdiv arcp", a, b)
+
+
+def negative(code, dtype, a):
+    """The number with the other sign."""
+    if is_zero(a):
+        return a if is_structural(a) else -a
+    return code(dtype, "fneg", a) if dtype.kind == "f" else code(dtype, "sub", dtype.type(0), a)
+
+
+def compare(how):
+    """One of eq, ne, lt, le, gt and ge."""
+
+    def compared(code, dtype, a, b):
+        if a.dtype.kind == "f":
+            return code(FLAG, f"fcmp {'une' if how == 'ne' else 'o' + how}", a, b)
+        sign = "" if how in ("eq", "ne") else "s" if a.dtype.kind == "i" else "u"
+        return code(FLAG, f"icmp {sign}{how}", a, b)
+
+    return compared

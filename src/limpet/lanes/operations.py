@@ -1,0 +1,72 @@
+"""Programs of JAX's operations, for all chains, in LLVM's language.
+
+The rules for the operations are in `elementwise`, `arrays`, `matrices` and `control`.
+"""
+
+import functools
+
+import numpy as np
+
+from limpet.lanes import control, matrices  # noqa: F401  (they register their rules)
+from limpet.lanes.code import LANES, MOST, Array, Code, UnsupportedError
+from limpet.lanes.control import get, places_for, put, zero_of
+from limpet.lanes.rules import are_zero, each, run
+
+
+def zeros(program) -> list[np.ndarray]:
+    """Which entries of a program's results are zero, whatever it is given."""
+    code = Code(MOST // 30)  # a step is made of many such
+    arrays = [Array(code, k, variable.aval) for k, variable in enumerate(program.jaxpr.invars)]
+    given = [each(v, a.constant) for v, a in zip(program.jaxpr.invars, arrays, strict=True)]
+    return [are_zero(result) for result in run(code, program, given)]
+
+
+def written(program, constants: int, carried: int, zero) -> str:
+    """The text of a scan of a program, for all chains: lanes by lanes, all turns of each.
+
+    The program's first arguments are constants, the next are carried from turn to turn, the rest
+    are new at every turn; its first results are the new carry, the rest are outputs. `zero` tells
+    of each array that is carried which of its entries are zero, and stay it: they are left alone.
+    """
+    code = Code()
+    variables = program.jaxpr.invars
+    arrays = [
+        Array(code, k, variable.aval)
+        for k, variable in enumerate((*variables, *program.jaxpr.outvars[carried:]))
+    ]
+    known, given = constants + carried, len(variables)
+    carry, fed, made = arrays[constants:known], arrays[known:given], arrays[given:]
+    fixed = [each(v, a.constant) for v, a in zip(variables, arrays[:constants], strict=False)]
+    last = code.line("sub i64 %chains, 1")
+    kept = [places_for(code, array.dtype, none) for array, none in zip(carry, zero, strict=True)]
+
+    def lanes(first):
+        # spare lanes do the last chain once more
+        chains = [code.least(code.line(f"add i64 {first}, {k}"), last) for k in range(LANES)]
+        for array, places in zip(carry, kept, strict=True):
+            for entry, place in places.items():
+                code.put(place, array.load(entry, chains))
+        code.count("%turns", 1, functools.partial(turn, chains))
+        for array, places in zip(carry, kept, strict=True):
+            for entry, place in places.items():
+                array.store(code.get(place, array.dtype), entry, chains)
+
+    def turn(chains, t):
+        state = [
+            get(code, v.aval, places, zero_of(v.aval.dtype))
+            for v, places in zip(variables[constants:], kept, strict=False)
+        ]
+        new = [
+            each(v, functools.partial(array.load, chains=chains, turn=t))
+            for v, array in zip(variables[known:], fed, strict=True)
+        ]
+        results = run(code, program, [*fixed, *state, *new])
+        for array, places, result in zip(carry, kept, results, strict=False):
+            if not put(code, array.dtype, places, result):
+                raise UnsupportedError("an entry that was taken for zero, and changes")
+        for array, result in zip(made, results[carried:], strict=True):
+            for entry, number in enumerate(result.flat):
+                array.store(number, entry, chains, t)
+
+    code.count("%chains", LANES, lanes)
+    return code.text()

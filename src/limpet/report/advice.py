@@ -1,0 +1,236 @@
+"""What to tell a user about a run: what went wrong, the number behind it, and what to do."""
+
+import numpy as np
+import xarray as xr
+from scipy.special import gammaincinv
+
+from limpet.errors import LimpetWarning, MixingWarning, warn
+from limpet.geometry.start import is_absurd
+from limpet.kernels.base import Kernel, Move, Outcome, State
+from limpet.layout import Layout
+from limpet.report.variables import measured
+from limpet.run.mixing import APART, Worst, worst
+from limpet.run.online import FEWEST
+
+TELLING = 50  # proposals that tell something
+RARELY = 0.05  # acceptance of a move that is too low
+MOSTLY = 0.75  # share of failing projections that is too high; tuned steps may fail in half
+SINGULAR = 0.03  # share of the usual singular value below which gradients are dependent
+GENTLE = 0.25  # share of failing projections that a step size is advised for
+NAMED = 8  # most chains named in one message
+R_HAT = 1.01  # of chains that agree: the limit of Vehtari et al. (2021)
+ESS = 400  # enough for R-hat and the ESS itself to be trusted: Vehtari et al. (2021)
+LOOKED_AT = 2**23  # values of a run that are looked at again at its end, which takes half a second
+
+REMEDIES = {
+    Outcome.FORWARD: "the projection did not reach the surface; make the step smaller",
+    Outcome.REVERSE: "the way back led elsewhere; make the step smaller, or eps",
+    Outcome.WALL: "the proposal was outside the walls; make the step smaller",
+    Outcome.METROPOLIS: "the proposal was too unlikely; make the step smaller",
+    Outcome.NOT_FINITE: "q or the log density was not finite; look where they are defined",
+}
+
+
+def warn_of(tree: xr.DataTree, kernel: Kernel, layout: Layout, dimension: int, watched: Worst):
+    """Warn of whatever a user should act on, after a run; `watched` is how it seemed to mix.
+
+    Of all but very long runs, what is told of mixing is what `limpet.summary` shows.
+    """
+    counts = tree["moves"].to_dataset()["counts"].values
+    proposals, accepted = counts.sum(axis=(1, 2)), counts[:, :, Outcome.ACCEPTED].sum(axis=1)
+    still = (accepted == 0) & (proposals >= TELLING)
+    lp = tree["sample_stats"].to_dataset()["lp"]
+    level = lp[:, -1].values if lp.sizes["draw"] else np.zeros(len(counts))
+    low = is_absurd(level, np.median(level), layout.size)
+    if still.any() or low.any():  # nothing else is worth saying of moves and mixing
+        _warn_of_starts(kernel, counts, level, still, low)
+    else:
+        _warn_of_failing_moves(tree, kernel, dimension, counts)
+    few = 0 < lp.sizes["draw"] < FEWEST
+    if few:
+        warn(
+            f"{lp.sizes['draw']} draws per chain are too few to tell whether the chains mix, so"
+            " nothing is known of how far their means are from the truth: draw at least"
+            f" {FEWEST} per chain.",
+            MixingWarning,
+        )
+    elif lp.sizes["draw"] and not (still.any() or low.any()):
+        _warn_of_mixing(tree["posterior"].to_dataset(), layout, watched)
+
+
+def _warn_of_starts(kernel, counts, level, still, low):
+    """Warn of chains that never moved, and of those that are still where no others are."""
+    if low.any():
+        far = "never" if still[low].all() else "hardly"
+        warn(
+            f"Chains {listed(np.flatnonzero(low))} {far} left their start."
+            f" {_compared(level, low)} Until then leave these chains out of all means.",
+            LimpetWarning,
+        )
+    still = still & ~low
+    if still.any():
+        names, why = listed(np.flatnonzero(still)), causes(kernel, counts[still])
+        warn(
+            f"Chains {names} never left their start. {why} Leave these chains out of all means.",
+            LimpetWarning,
+        )
+
+
+def _compared(level, low):
+    """How low the log density of some chains is, and what to do about it."""
+    others = level[~low] if not low.all() else level
+    return (
+        f"Their log density is {level[low].max():.4g} or less, that of the others about"
+        f" {np.median(others):.4g}: they are where the density is next to nothing. Start where it"
+        " is higher, such as at draws of the others, or closer to the start with a smaller jitter."
+    )
+
+
+def warn_of_singular_surface(begin: State, end: State):
+    """Warn if the gradients of q have become all but dependent, for chains that are on S.
+
+    `begin` is where the chains started. How nearly dependent gradients are is told by their
+    smallest singular value, with each gradient in units of what it was in the beginning.
+    """
+    if not end.on.any() or np.shape(end.normals)[-1] == 0:
+        return
+    scale = np.median(np.linalg.norm(begin.normals, axis=1), axis=0)
+
+    def smallest(normals):
+        return np.linalg.svd(np.nan_to_num(normals / scale), compute_uv=False)[:, -1]
+
+    usual, now = np.median(smallest(begin.normals)), smallest(end.normals[end.on])
+    if now.min() < SINGULAR * usual:
+        where = np.array2string(end.x[end.on][np.argmin(now)], precision=3, threshold=8)
+        warn(
+            f"The surface is singular, or nearly: at x = {where} the smallest singular value of the"
+            f" gradient of q is {now.min() / usual:.1e} of what it was at the starts. Where it is"
+            " zero, moves on the surface fail, and there may be no law on it. Use"
+            " kernel=limpet.Lifted(), which stays off it.",
+            LimpetWarning,
+        )
+
+
+def _warn_of_failing_moves(tree, kernel, dimension, counts):
+    """Warn of moves that are hardly ever accepted, sides never changed, projections that fail."""
+    proposals, accepted = counts.sum(axis=2), counts[:, :, Outcome.ACCEPTED]
+    for move in kernel.moves:
+        total = counts[:, move].sum(axis=0)
+        if total.sum() < TELLING:
+            continue
+        alone = np.zeros_like(counts)
+        alone[:, move] = counts[:, move]
+        share = total[Outcome.ACCEPTED] / total.sum()
+        failed = (total[Outcome.FORWARD] + total[Outcome.REVERSE]) / total.sum()
+        if move is Move.HARD and failed > MOSTLY:
+            # slides longer than some length fail: that length from the share, a size from it
+            name = kernel.tunables[0].names[0]
+            size = tree.attrs["parameters"][name]
+            better = size * _chi(dimension, 1 - min(failed, 1 - 1e-6)) / _chi(dimension, 1 - GENTLE)
+            advised = f"Lower {name}={size:.3g} to about {better:.2g}, or let warm-up find it."
+            if size != getattr(kernel, name):  # which it did, and would again
+                advised = (
+                    f"Warm-up chose {name}={size:.3g}, for the few that succeed go far. To use a"
+                    f" smaller one, such as {better:.2g}, give the kernel that and warmup=0."
+                )
+            warn(f"Most projections failed. {causes(kernel, alone)} {advised}", LimpetWarning)
+        elif share < RARELY:
+            how = "never accepted" if share == 0 else f"accepted in {share:.1%} of tries only"
+            warn(f"One kind of move was {how}. {causes(kernel, alone)}", LimpetWarning)
+    sides = [move for move in (Move.OFF, Move.ON) if move in kernel.moves]
+    held = ((accepted[:, sides] == 0) & (proposals[:, sides] >= TELLING)).any(axis=1)
+    if held.any() and not held.all():
+        warn(
+            f"Chains {listed(np.flatnonzero(held))} did not change sides while others did: they may"
+            f" be where the surface is more curved. {causes(kernel, counts[held])}",
+            LimpetWarning,
+        )
+
+
+def _chi(dimension, share):
+    """The length that this share of Gaussian vectors is shorter than."""
+    return np.sqrt(2 * gammaincinv(dimension / 2, share))  # scipy.stats takes a second to import
+
+
+def _warn_of_mixing(posterior, layout, watched):
+    """Warn of chains that disagree, and of too few effective draws."""
+    chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
+    if chains * draws * layout.size <= LOOKED_AT:
+        _, measures = measured(posterior)
+        watched = worst(measures.r_hat, measures.ess, np.arange(layout.size))
+    if watched.r_hat > APART:
+        warn(
+            f"R-hat of {layout.labels[watched.r_hat_of]} is {watched.r_hat:.3f}, above {R_HAT}: the"
+            " chains disagree. They have been to different places, so that mean, mcse and ess say"
+            " little of the truth, and nothing of how many draws would do. Warm up and draw several"
+            " times longer; if R-hat stays, the surface may have parts that no chain travels"
+            " between.",
+            MixingWarning,
+        )
+        return
+    if watched.r_hat > R_HAT:
+        # of chains that do mix, R-hat^2 - 1 falls as one over the draws
+        needed = draws * (watched.r_hat**2 - 1) / (R_HAT**2 - 1)
+        warn(
+            f"R-hat of {layout.labels[watched.r_hat_of]} is {watched.r_hat:.3f}, above {R_HAT}: the"
+            f" chains do not agree yet. Draw about {needed:,.0f} per chain, or warm up for longer;"
+            " if it stays, the surface may have parts that no chain travels between.",
+            MixingWarning,
+        )
+    if watched.ess < ESS:
+        needed = draws * ESS / watched.ess
+        warn(
+            f"The effective sample size of {layout.labels[watched.ess_of]} is {watched.ess:.0f}, of"
+            f" {chains * draws:,} draws: for {ESS}, draw about {needed:,.0f} per chain, or use more"
+            " chains.",
+            MixingWarning,
+        )
+
+
+def stuck_message(kernel: Kernel, voyages) -> str:
+    """Which chains are stuck, where, and why."""
+    chains, counts, levels, stuck, where = [], [], [], [], "on"
+    for voyage in voyages:
+        waiting = np.flatnonzero(voyage.stuck)
+        chains.extend(voyage.first_chain + waiting)
+        counts.extend(voyage.collector.counts[0, waiting])
+        levels.extend(np.asarray(voyage.states.log_density)[: voyage.chains])
+        stuck.extend(voyage.stuck)
+        if not voyage.collector.kept["posterior"].full[waiting].all():
+            where = "off"
+    message = (
+        f"Chains {listed(chains)} made fewer draws than asked for, and no visit {where} the"
+        f" surface in the last {voyages[0].patience:,.0f} steps. {causes(kernel, np.array(counts))}"
+    )
+    level = np.array(levels)
+    low = np.array(stuck) & is_absurd(level, np.median(level), voyages[0].states.x.shape[1])
+    if low.any():
+        message += f" {_compared(level, low)}"
+    # a chain that is never off the surface tries no On moves, and that is not its trouble
+    move, name = getattr(Move, where.upper()), f"{where}_probability"
+    if move in kernel.moves and not np.sum(counts, axis=(0, 2))[move]:
+        message += f" {where.capitalize()} moves were not tried: raise {name}."
+    return message
+
+
+def causes(kernel: Kernel, counts: np.ndarray) -> str:
+    """Which moves failed, mostly why, and which number to change."""
+    sentences = []
+    for move, row in zip(Move, counts.sum(axis=0), strict=True):
+        failed = row.copy()
+        failed[Outcome.ACCEPTED] = 0
+        if failed.sum():
+            cause = Outcome(int(np.argmax(failed)))
+            share = failed.sum() / row.sum()
+            sizes = ", ".join(kernel.step_sizes[move])
+            sentences.append(
+                f"{move.name.capitalize()} moves ({sizes}): {share:.0%} of {row.sum():,} failed,"
+                f" mostly because {REMEDIES[cause]}."
+            )
+    return " ".join(sentences)
+
+
+def listed(chains):
+    """The first few chains by number."""
+    names = ", ".join(map(str, chains[:NAMED]))
+    return names if len(chains) <= NAMED else f"{names} and {len(chains) - NAMED} more"

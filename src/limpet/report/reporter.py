@@ -1,0 +1,90 @@
+"""What a run tells of itself while it goes on, and when it is told to stop."""
+
+import threading
+import time
+
+import numpy as np
+
+from limpet.kernels.base import Kernel
+from limpet.report.progress import Progress, Show
+from limpet.run.mixing import Worst
+from limpet.run.online import UNKNOWN, mixing
+from limpet.run.tile_run import Plan, TileRun
+
+
+class Reporter:
+    """The figures of a run, taken from its tiles, for a function that shows them."""
+
+    def __init__(
+        self, voyages: list[TileRun], kernel: Kernel, plan: Plan, show: Show, began: float
+    ):
+        self.voyages, self.kernel, self.plan, self.show = voyages, kernel, plan, show
+        self.began = began
+        self.phase = "start"  # that was told last
+        self.since: tuple[float, int] | None = None  # when this phase began, with what was done
+        self.failure: Warning | None = None
+
+    def tell(self, phase: str, stop: threading.Event):
+        """Tell how far the run is, in one of the phases of `Progress`; `stop` if that is asked."""
+        if phase != self.phase and (self.phase, phase) != ("draws", "done"):
+            self.since = None
+        self.phase = phase
+        try:
+            answer = self.show(self._progress())
+            if isinstance(answer, bool | np.bool_) and not answer:  # not None, nor a count of zero
+                stop.set()
+        except Warning as warning:  # made an error by the user: not before the draws are safe
+            self.failure = self.failure or warning
+            stop.set()
+
+    def common(self) -> int:
+        """Draws that every chain has."""
+        fewest = min(int(voyage.collector.draws.min()) for voyage in self.voyages)
+        return min(fewest, self.plan.draws)
+
+    def mixing(self) -> Worst:
+        """How well the chains mix."""
+        return mixing([voyage.watch for voyage in self.voyages], self.common())
+
+    def _progress(self):
+        drawn, asked = self._drawn(), self.plan.chains * self.plan.draws
+        now, rate, left = time.perf_counter(), None, None
+        done = self._steps() if self.phase == "warmup" else drawn
+        since, before = self.since = self.since or (now, done)
+        if done > before and self.phase != "compile":
+            pace = (done - before) / (now - since)
+            if self.phase == "warmup":
+                left = sum(voyage.steps_left for voyage in self.voyages) / pace
+            else:
+                rate, left = pace, (asked - drawn) / pace
+        mixed = UNKNOWN if self.phase in ("compile", "warmup") else self.mixing()
+        return Progress(
+            phase=self.phase,
+            draws=drawn,
+            asked=asked,
+            chains=self.plan.chains,
+            draws_per_second=rate,
+            seconds_left=left,
+            acceptance=self._acceptance(),
+            r_hat=None if np.isnan(mixed.r_hat) else mixed.r_hat,
+            ess=None if np.isnan(mixed.ess) else mixed.ess,
+            elapsed=now - self.began,
+            steps=min(min(voyage.step for voyage in self.voyages), self.plan.warmup),
+            warmup=self.plan.warmup,
+        )
+
+    def _drawn(self):
+        kept = [voyage.collector.kept["posterior"].draws for voyage in self.voyages]
+        return int(np.minimum(np.concatenate(kept), self.plan.draws).sum())
+
+    def _steps(self):
+        return sum(voyage.step for voyage in self.voyages)
+
+    def _acceptance(self):
+        books = [voyage.collector for voyage in self.voyages]
+        counts = np.sum([book.counts[0].sum(axis=(0, 2)) for book in books], axis=0)
+        likely = np.sum([book.acceptance[0].sum(axis=0) for book in books], axis=0)
+        return {
+            move.name.lower(): float(likely[move] / counts[move]) if counts[move] else None
+            for move in self.kernel.moves
+        }

@@ -1,0 +1,8 @@
+"""The shapes of arrays, by what they are: n numbers of a point, m constraints."""
+
+from jaxtyping import Array, Float
+
+Vector = Float[Array, " n"]
+Values = Float[Array, " m"]
+Normals = Float[Array, "n m"]  # gradients of the constraints, one a column
+Square = Float[Array, "m m"]
