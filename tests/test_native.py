@@ -9,7 +9,7 @@ from models import CASES, beads
 
 import limpet
 from limpet import lanes
-from limpet.engine import cache, xla
+from limpet.engine import Example, cache, program, xla
 from limpet.geometry import linalg
 from limpet.kernels import noise
 from limpet.lanes import functions, primitives
@@ -246,12 +246,17 @@ def test_noise_has_its_law():
 
 def test_a_damaged_program_is_compiled_again(tmp_path, monkeypatch):
     monkeypatch.setenv("LIMPET_CACHE", str(tmp_path))
-    points = np.ones((4, 3))
-    first = natively(lambda x: x * 1.25, points)
+    one = Example((), jnp.zeros(()), jnp.zeros(3))
+
+    def made():
+        go = program(lambda _, carry, x: (carry, x * 1.25), one, width=4, block=1)
+        return go((), np.zeros(4), np.ones((4, 1, 3)))[1]
+
+    first = made()
     (file,) = tmp_path.rglob("*.native")
     whole = file.read_bytes()
     file.write_bytes(whole[:-7])
-    np.testing.assert_array_equal(natively(lambda x: x * 1.25, points), first)
+    np.testing.assert_array_equal(made(), first)
     assert file.read_bytes() == whole
 
 

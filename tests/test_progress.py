@@ -16,6 +16,7 @@ import rich.console
 
 import limpet
 from limpet import sampling
+from limpet.engine.interrupts import interruptible
 from limpet.paper import two_spheres
 from limpet.partition import ladder
 from limpet.report import progress
@@ -441,7 +442,7 @@ def test_ctrl_c_is_heard_while_a_library_is_at_work():
     threading.Thread(target=interrupt).start()
     try:
         with signals.Signals() as asked, asked.nothing_to_lose():
-            signals.interruptible(long_call)()
+            interruptible(long_call)()
         assert asked.came == signal.SIGINT
     finally:
         end.set()
@@ -449,8 +450,8 @@ def test_ctrl_c_is_heard_while_a_library_is_at_work():
 
 def test_errors_come_out_of_interruptible_calls():
     with pytest.raises(ZeroDivisionError):
-        signals.interruptible(lambda a, b: a / b)(1, 0)
-    assert signals.interruptible(lambda a, b: a / b)(1, 2) == 0.5
+        interruptible(lambda a, b: a / b)(1, 0)
+    assert interruptible(lambda a, b: a / b)(1, 2) == 0.5
 
 
 def test_interruptions_are_heard_without_filters_of_warnings():
