@@ -14,6 +14,7 @@ import sys
 import textwrap
 import time
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 import rich.console
@@ -21,7 +22,7 @@ import zarr
 from typer.testing import CliRunner
 
 import limpet
-from limpet.cli import app
+from limpet.cli import app, commands
 from limpet.report.progress import panel
 
 COMMANDS = ("sample", "resume", "summary", "plot", "info")
@@ -89,14 +90,14 @@ def at_draws(monkeypatch):
 
     def send(*numbers):
         @contextlib.contextmanager
-        def shown(_):
+        def show_progress(_):
             def show(now):
                 for number in numbers if now.phase == "draws" else ():
                     signal.raise_signal(number)
 
             yield show
 
-        monkeypatch.setattr("limpet.report.progress.shown", shown)
+        monkeypatch.setattr("limpet.cli.problems.show_progress", show_progress)
 
     return send
 
@@ -121,6 +122,11 @@ def test_every_command_has_an_example(command):
 def test_help_shows_the_defaults_of_sample():
     text = checked("sample", "--help").stdout
     parameters = inspect.signature(limpet.sample).parameters
+    own = inspect.signature(commands.sample).parameters
+    same = own.keys() & parameters.keys() - {"store"}
+    assert {name: own[name].default for name in same} == {
+        name: parameters[name].default for name in same
+    }
     for name in ("draws", "warmup", "seed", "jitter", "thin"):
         (line,) = [line for line in text.splitlines() if line.strip().startswith(f"--{name}")]
         assert f"[default: {parameters[name].default}]" in line
@@ -131,6 +137,81 @@ def test_version_as_a_module():
     output, errors = process.communicate()
     assert (process.returncode, errors) == (0, "")
     assert output == f"limpet {version('limpet')}\n"
+
+
+JAX_WATCH = """
+import sys
+
+class Watch:
+    def find_spec(self, name, *_):
+        assert name != "jax", "JAX is imported"
+
+sys.meta_path.insert(0, Watch())
+sys.argv = ["limpet", *{arguments!r}]
+from limpet.cli import app
+app()
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--help"], 0),
+        (["--version"], 0),
+        ([], 2),
+        (["simple"], 2),
+        (["sample", "--help"], 0),
+        (["sample", "nowhere.py", "-o", "a.zarr"], 2),
+        (["plot", "a.zarr", "-o", "run.doc"], 2),
+        (["reproduce", "--quick", "--full"], 2),
+    ],
+)
+def test_help_and_usage_do_not_wait_for_jax(arguments, code):
+    program = JAX_WATCH.format(arguments=arguments)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.returncode == code, ended.stderr
+    assert "JAX is imported" not in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+# a module that is interrupted while it is imported may turn that into anything else
+INTERRUPTED_IMPORT = """
+import importlib.abc, importlib.machinery, os, signal, sys
+
+class Interrupter(importlib.abc.Loader):
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            return importlib.machinery.ModuleSpec(name, self)
+
+    def exec_module(self, module):
+        try:
+            os.kill(os.getpid(), signal.{signal})
+        except KeyboardInterrupt:
+            if module.__name__ == "jax":
+                raise ImportError("half of it") from None
+            raise
+
+sys.meta_path.insert(0, Interrupter())
+sys.argv = ["limpet", "info"]
+from limpet.cli import app
+app()
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "number"),
+    [
+        ("rich.console", signal.SIGINT),
+        ("typer", signal.SIGINT),
+        ("jax", signal.SIGINT),
+        ("jax", signal.SIGTERM),
+        ("xarray", signal.SIGINT),
+    ],
+)
+def test_a_signal_while_modules_are_imported_ends_quietly(module, number):
+    program = INTERRUPTED_IMPORT.format(module=module, signal=number.name)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (128 + number, "", "")
 
 
 def test_info():
@@ -161,8 +242,13 @@ def test_sample_keeps_what_limpet_sample_draws(problem, folder):
     assert limpet.open(path).posterior.identical(again.posterior)
 
 
-def test_only_what_is_given_is_passed_on(problem, monkeypatch):
+def test_what_is_given_is_passed_on_and_the_rest_is_as_in_limpet_sample(problem, monkeypatch):
     calls = []
+    defaults = {
+        name: parameter.default
+        for name, parameter in inspect.signature(limpet.sample).parameters.items()
+        if name not in ("target", "start", "progress")
+    }
 
     def sample(*arguments, progress, **options):
         calls.append((arguments, options))
@@ -178,7 +264,7 @@ def test_only_what_is_given_is_passed_on(problem, monkeypatch):
     ((target, start), none), (_, options) = calls
     assert isinstance(target, limpet.Target)
     assert start == [1.0, 0.0]
-    assert {name: str(value) for name, value in none.items()} == {"store": "a.zarr"}
+    assert none == defaults | {"store": Path("a.zarr")}
     assert options == none | numbers | {"keep_surface": True}
 
 
@@ -389,7 +475,7 @@ def test_bad_files(tmp_path, name):
     result = checked("sample", path, "-o", tmp_path / "bad.zarr", code=1)
     assert message in result.stderr
     assert "Error: " in result.stderr
-    assert all(word not in result.stderr for word in ("Traceback", "runpy", "cli.py"))
+    assert all(word not in result.stderr for word in ("Traceback", "runpy", "problems.py"))
     assert result.stdout == ""
     assert not (tmp_path / "bad.zarr").exists()
 

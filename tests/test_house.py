@@ -22,6 +22,7 @@ ROOMS = [
     ["sampling", "handover"],
     ["partition"],
     ["paper"],
+    ["api"],
     ["__init__"],
     ["cli"],
     ["__main__"],

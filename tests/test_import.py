@@ -27,6 +27,25 @@ def test_no_backend_is_initialised():
     assert run(code) == "True False\n"
 
 
+def test_jax_is_imported_when_it_is_needed_and_computes_in_doubles():
+    code = """
+        import sys
+        import limpet
+        print("jax" in sys.modules)
+        import jax.numpy as jnp
+        print(jnp.ones(3).dtype, limpet.Lifted().steps, limpet.kernels.State.__name__)
+        print(set(limpet.__all__) == set(dir(limpet)), hasattr(limpet, "simple"))
+    """
+    for chosen in ("", "0"):
+        output = run(code, JAX_ENABLE_X64=chosen)
+        assert output == "False\nfloat64 None State\nTrue False\n"
+
+
+def test_a_room_can_be_imported_alone():
+    for room in ("errors", "kernels", "draws", "partition"):
+        assert run(f"from limpet import {room}; print({room}.__name__)") == f"limpet.{room}\n"
+
+
 def test_devices_may_be_chosen_after_the_import():
     code = """
         import os

@@ -119,7 +119,7 @@ def shown_on(monkeypatch, stream, **environment):
     for name, value in ({"TERM": "xterm"} | environment).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "stderr", stream)
-    with progress.shown(True) as show:
+    with progress.show_progress(True) as show:
         show(progress.at_the_start(4, 100))
         show(NOW)
     return stream.getvalue()
@@ -157,7 +157,7 @@ def test_silent_phases_tick(monkeypatch):
     monkeypatch.setattr(progress, "SECONDS", 0.05)
     stream = Stream()
     monkeypatch.setattr(sys, "stderr", stream)
-    with progress.shown(True) as show:
+    with progress.show_progress(True) as show:
         show(NOW._replace(phase="compile", elapsed=59.5))
         wait_until(lambda: "1:01 elapsed" in stream.getvalue())
 
@@ -166,7 +166,7 @@ def test_the_panel_ticks(monkeypatch):
     stream = Stream(terminal=True)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", stream)
-    with progress.shown(True) as show:
+    with progress.show_progress(True) as show:
         show(NOW._replace(phase="compile", elapsed=59.5))
         wait_until(lambda: "1:01" in stream.getvalue())
 

@@ -15,70 +15,35 @@ what the density integrates to. `find_start` looks for the surface alone. `to_in
 
 Importing limpet turns on JAX's 64-bit mode (`jax_enable_x64`), for the whole process: a point
 cannot be held on a surface with the seven digits of single precision. Nothing else happens: JAX
-may still be told which devices to use, a process may fork, and no file is written. When a target is
-first used, JAX is told to keep compiled programs between processes, in the user's cache folder,
-unless it was told of another: `LIMPET_CACHE` names a folder, or none if it is empty.
+itself is imported when something of limpet is first used, and may still be told which devices to
+use; a process may fork, and no file is written. When a target is first used, JAX is told to keep
+compiled programs between processes, in the user's cache folder, unless it was told of another:
+`LIMPET_CACHE` names a folder, or none if it is empty.
 """
 
-import jax
+import importlib
+import importlib.util
+import os
+import sys
+from typing import TYPE_CHECKING, Any
 
-jax.config.update("jax_enable_x64", True)
+if TYPE_CHECKING:
+    from limpet.api import *  # noqa: F403
 
-from limpet.draws import open  # noqa: E402
-from limpet.errors import (  # noqa: E402
-    InputError,
-    InterruptedWarning,
-    LimpetError,
-    LimpetWarning,
-    MixingWarning,
-    PrecisionWarning,
-    SlowPathWarning,
-    StartError,
-    StoreError,
-    StuckError,
-)
-from limpet.geometry.start import find_start  # noqa: E402
-from limpet.handover import as_blackjax, to_inference_data  # noqa: E402
-from limpet.kernels import SAS, Lifted, RandomWalk, SurfaceSampler  # noqa: E402
-from limpet.partition import ladder, partition_ratio  # noqa: E402
-from limpet.report.diagnostics import autocorrelation_time  # noqa: E402
-from limpet.report.plot import plot  # noqa: E402
-from limpet.report.progress import Progress  # noqa: E402
-from limpet.report.summary import Summary, summary  # noqa: E402
-from limpet.sampling import resume, sample  # noqa: E402
-from limpet.target import Target  # noqa: E402
-
-__all__ = [
-    "SAS",
-    "InputError",
-    "InterruptedWarning",
-    "Lifted",
-    "LimpetError",
-    "LimpetWarning",
-    "MixingWarning",
-    "PrecisionWarning",
-    "Progress",
-    "RandomWalk",
-    "SlowPathWarning",
-    "StartError",
-    "StoreError",
-    "StuckError",
-    "Summary",
-    "SurfaceSampler",
-    "Target",
-    "as_blackjax",
-    "autocorrelation_time",
-    "find_start",
-    "ladder",
-    "open",
-    "partition_ratio",
-    "plot",
-    "resume",
-    "sample",
-    "summary",
-    "to_inference_data",
-]
+if "jax" in sys.modules:
+    sys.modules["jax"].config.update("jax_enable_x64", True)
+else:  # JAX reads it when it is imported, which takes seconds that `limpet --help` does not have
+    os.environ["JAX_ENABLE_X64"] = "true"
 
 
-def __dir__():
-    return __all__
+def __getattr__(name: str) -> Any:
+    if name != "__all__" and name.startswith("__"):
+        raise AttributeError(f"module 'limpet' has no attribute {name!r}")
+    if importlib.util.find_spec(f"limpet.{name}"):
+        return importlib.import_module(f"limpet.{name}")
+    value = getattr(importlib.import_module("limpet.api"), name)
+    return globals().setdefault(name, value)
+
+
+def __dir__() -> list[str]:
+    return importlib.import_module("limpet.api").__all__

@@ -8,9 +8,12 @@ import operator
 import os
 import sys
 import warnings
+from typing import TYPE_CHECKING
 
 import numpy as np
-import xarray as xr
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 class LimpetError(Exception):

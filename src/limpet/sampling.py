@@ -32,7 +32,7 @@ from limpet.geometry.start import JITTER, check_resolution, find_vectors
 from limpet.kernels import SAS, Kernel, Lifted, Move, SurfaceSampler
 from limpet.layout import read_points
 from limpet.report import advice
-from limpet.report.progress import DOING, Show, at_the_start, shown
+from limpet.report.progress import DOING, Show, at_the_start, show_progress
 from limpet.report.reporter import Reporter
 from limpet.run import tile
 from limpet.run.collect import Memory
@@ -140,7 +140,7 @@ def sample(
     if path is not None:
         layout.to_json()  # refuses what a store cannot hold, before anything takes time
         check_names(layout)
-    with shown(progress) as show:
+    with show_progress(progress) as show:
         show(at_the_start(plan.chains, plan.draws))
         width = tile.width_for(plan.chains)
         flat = target.on_vectors(layout).checked(jnp.asarray(guesses[0]))
@@ -202,7 +202,7 @@ def resume(
     began = time.perf_counter()
     check_target(target)
     workers = _workers(workers)
-    with shown(progress) as show, Store(as_path(store)) as room:
+    with show_progress(progress) as show, Store(as_path(store)) as room:
         about, starts = room.specification, room.starts
         asked = about.draws if draws is None else errors.whole("draws", draws, 1)
         flat = target.on_vectors(room.layout).checked(jnp.asarray(starts[0]))

@@ -68,7 +68,7 @@ def at_the_start(chains: int, draws: int) -> Progress:
 
 
 @contextlib.contextmanager
-def shown(progress: bool | Show) -> Iterator[Show]:
+def show_progress(progress: bool | Show) -> Iterator[Show]:
     """A function to be given the progress now and then."""
     if callable(progress):
         yield _Heard(progress)

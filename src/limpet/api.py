@@ -1,0 +1,56 @@
+"""Every public name. `limpet` takes them from here when one of them is first used."""
+
+from limpet.draws import open
+from limpet.errors import (
+    InputError,
+    InterruptedWarning,
+    LimpetError,
+    LimpetWarning,
+    MixingWarning,
+    PrecisionWarning,
+    SlowPathWarning,
+    StartError,
+    StoreError,
+    StuckError,
+)
+from limpet.geometry.start import find_start
+from limpet.handover import as_blackjax, to_inference_data
+from limpet.kernels import SAS, Lifted, RandomWalk, SurfaceSampler
+from limpet.partition import ladder, partition_ratio
+from limpet.report.diagnostics import autocorrelation_time
+from limpet.report.plot import plot
+from limpet.report.progress import Progress
+from limpet.report.summary import Summary, summary
+from limpet.sampling import resume, sample
+from limpet.target import Target
+
+__all__ = [
+    "SAS",
+    "InputError",
+    "InterruptedWarning",
+    "Lifted",
+    "LimpetError",
+    "LimpetWarning",
+    "MixingWarning",
+    "PrecisionWarning",
+    "Progress",
+    "RandomWalk",
+    "SlowPathWarning",
+    "StartError",
+    "StoreError",
+    "StuckError",
+    "Summary",
+    "SurfaceSampler",
+    "Target",
+    "as_blackjax",
+    "autocorrelation_time",
+    "find_start",
+    "ladder",
+    "open",
+    "partition_ratio",
+    "plot",
+    "resume",
+    "sample",
+    "summary",
+    "to_inference_data",
+]

@@ -1,0 +1,149 @@
+"""Problem files: what they define, whose they are, and the runs that are made of them."""
+
+import ast
+import contextlib
+import re
+import runpy
+import shlex
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import typer
+
+from limpet.cli.terminal import print_run, printable, say
+from limpet.errors import InputError, InterruptedWarning, StoreError
+from limpet.report.progress import Progress, show_progress
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+
+def read_problem(path: Path, *names: str) -> dict[str, Any]:
+    """What a file defines, which these names must be among."""
+    sys.path.insert(0, str(path.resolve().parent))  # as Python does for a script
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # what it prints is no result
+            defined = runpy.run_path(str(path))
+    except SyntaxError as error:
+        text = "".join(traceback.format_exception_only(error)).strip()
+        raise InputError(text if error.filename else f"{path}: {text}") from None
+    except (Exception, SystemExit) as error:
+        where, line = f"{path}", ""
+        for frame in traceback.extract_tb(error.__traceback__):
+            if frame.filename == str(path):
+                where, line = f"{path}, line {frame.lineno}", f"\n    {frame.line}"
+        raise InputError(f"{where}: {type(error).__name__}: {error}{line}") from None
+    for name in names:
+        if name not in defined:
+            raise InputError(f"{path} does not define {name}: `limpet --help` has an example.")
+    return defined
+
+
+def recorded_problem(store: Path) -> Path:
+    """The file that a run was begun or last resumed with."""
+    from limpet.draws.reader import read_root, specification_of
+
+    specification_of(store)  # refuses what is not a store
+    recorded = str(read_root(store).get("problem", ""))
+    path, there = Path(recorded), False
+    with contextlib.suppress(OSError):  # a name that no file can have
+        there = recorded.isprintable() and path.is_file()
+    if not there:
+        why = f"{printable(recorded)} is not there" if recorded else "No problem file is recorded"
+        command = shlex.join(["limpet", "resume", str(store)])
+        raise typer.BadParameter(f"{why}: give it, {command} PROBLEM.py")
+    return path
+
+
+def check_outside(problem: Path, store: Path) -> None:
+    """Refuse a file inside a store, which may be a stranger's."""
+    if problem.resolve().is_relative_to(store.resolve()):
+        raise typer.BadParameter(
+            f"{problem} is inside {store}, which holds no code: expected a file of your own."
+        )
+
+
+def confirm(problem: Path, store: Path) -> None:
+    """Run a file that a store names only if the user says so: the store may be a stranger's."""
+    if not sys.stdin.isatty():
+        raise typer.BadParameter(
+            f"{store} names a file to run, but may not be yours: give the file. If it is the one"
+            f" that the store names: {_resume_command(store, problem)}"
+        )
+    print(f"Run {problem}? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise typer.Exit(1)
+
+
+def run(
+    draw: "Callable[..., xr.DataTree]", problem: Path, store: Path, quiet: bool, as_json: bool
+) -> None:
+    """Sample or resume, show how it goes, then what came of it."""
+    from limpet.draws.writer import note
+    from limpet.run.signals import on_interruption
+
+    recorded, interruptions = False, list[InterruptedWarning]()
+    again = _resume_command(store, problem)
+
+    def record_and_show(now: Progress) -> None:
+        nonlocal recorded
+        if not recorded and now.phase != "start":  # the store is there
+            with contextlib.suppress(StoreError):  # a full disk is for the run to report
+                note(store, "problem", str(problem.resolve()))
+            recorded = True
+        show(now)
+
+    try:
+        with (
+            contextlib.redirect_stdout(sys.stderr),
+            show_progress(not quiet) as show,
+            on_interruption(interruptions.append),
+        ):
+            draws = draw(progress=record_and_show)
+    except KeyboardInterrupt:
+        if recorded:
+            say(f"Stopped at once: {store} has the draws up to a few seconds ago. Go on: {again}")
+        elif store.exists():  # since before this command, or since a moment ago
+            say(f"Interrupted before {store} had further draws. Go on: {again}")
+        else:
+            say("Interrupted before the first draw: begin again with the same command.")
+        raise
+    except InputError as error:
+        raise InputError(_with_place(str(error), problem)) from None
+
+    if not quiet:
+        say("")  # between progress and result
+    print_run(draws, store, as_json, in_haste=bool(interruptions))
+    if interruptions:
+        _end_interrupted(draws, store, again, interruptions[0].signal or signal.SIGINT)
+    if not quiet:
+        picture = shlex.quote(str(store.with_suffix(".png")))
+        say(f"\nThe draws are in {store}: limpet.open({str(store)!r}) reads them in Python.")
+        say(f"See them: limpet plot {shlex.quote(str(store))} -o {picture}")
+        say(f"Draw more: {again} --draws {2 * draws.attrs['draws_asked']}")
+
+
+def _end_interrupted(draws: "xr.DataTree", store: Path, again: str, number: int) -> NoReturn:
+    """Say what is in the store, and end as a process that this signal ended."""
+    some = draws["posterior"].sizes["draw"]
+    what = f"the draws so far are in {store}" if some else f"{store} has no draws yet"
+    say(f"Interrupted: {what}. Go on: {again}")
+    raise typer.Exit(128 + number) if some else KeyboardInterrupt(number)
+
+
+def _resume_command(store: Path, problem: Path) -> str:
+    return shlex.join(["limpet", "resume", str(store), str(problem)])
+
+
+def _with_place(message: str, problem: Path) -> str:
+    """A message, with the line of the file that it is about."""
+    about = re.match(r"(target|start|kernel)\b", message)
+    if about is None:
+        return message
+    names = [node for node in ast.walk(ast.parse(problem.read_bytes())) if type(node) is ast.Name]
+    set_at = [n.lineno for n in names if n.id == about[0] and type(n.ctx) is ast.Store]
+    return f"{problem}, line {max(set_at)}: {message}" if set_at else f"{problem}: {message}"
