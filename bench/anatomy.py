@@ -45,7 +45,7 @@ def nanoseconds(function, constants, carry, inputs):
 def measure():
     """All parts."""
     starts = limpet.find_start(TARGET, START, count=WIDTH, seed=0)
-    target = TARGET.checked(jnp.asarray(starts[0]))
+    target = TARGET.freeze(jnp.asarray(starts[0]))
     states = tile.first_states(PAPER, target, starts)
     generators = noise.generators(0, 0, WIDTH)
     scales = Tuner(PAPER, PAPER.parameters(target), WIDTH, 0).scales(0, STEPS)

@@ -56,7 +56,7 @@ def stiff_chain(beads):
     """Seconds of a step of one chain of beads, and how many yardsticks that is."""
     width, kernel = 8, limpet.SAS(sigma_hrd=0.6 / beads**0.5)
     x = zigzag(beads)
-    target = limpet.Target(bonds, eps=0.01).checked(jnp.asarray(x))
+    target = limpet.Target(bonds, eps=0.01).freeze(jnp.asarray(x))
     steps = 2 * tile.block_for(len(x))
     scales = Tuner(kernel, kernel.parameters(target), width, 0).scales(0, steps)
     states = tile.first_states(kernel, target, np.tile(x, (width, 1)))

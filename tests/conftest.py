@@ -13,7 +13,7 @@ if OURS:
 
 # before limpet is imported: every array that goes in or out of these has the shape it says
 install_import_hook(
-    ["limpet.kernels", "limpet.geometry", "limpet.target"],
+    ["limpet.kernels", "limpet.geometry", "limpet.engine", "limpet.target", "limpet.target_checks"],
     "beartype.beartype",
 )
 

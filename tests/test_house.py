@@ -13,6 +13,7 @@ LONGEST = 400  # lines of a file
 ROOMS = [
     ["errors", "shapes", "lanes"],
     ["layout", "engine"],
+    ["target_checks"],
     ["target"],
     ["geometry"],
     ["kernels"],

@@ -184,7 +184,7 @@ STARTS |= {beads: CASES["beads"].start}
 def test_steps_are_those_of_xla(q, kernel):
     width, steps = 32, 64
     starts = limpet.find_start(limpet.Target(q, 0.05), STARTS[q], count=width, seed=1)
-    target = limpet.Target(q, 0.05).checked(jnp.asarray(starts[0]))
+    target = limpet.Target(q, 0.05).freeze(jnp.asarray(starts[0]))
     states = tile.first_states(kernel, target, starts)
     carry, constants = (states, noise.generators(0, 0, width)), (kernel, target)
     scales = Tuner(kernel, kernel.parameters(target), width, 0).scales(0, steps)

@@ -225,7 +225,7 @@ def _rungs(target, eps, x):
         given = []
     if not given:
         raise InputError(f"eps={eps!r}: expected a sequence of eps, such as [0.1, 0.01].")
-    rungs = [_with_eps(target, each).checked(x) for each in given]
+    rungs = [_with_eps(target, each).freeze(x) for each in given]
     if all(np.ndim(rung.eps) == 0 for rung in rungs):
         return rungs
     m = jax.eval_shape(target.q, x).shape

@@ -143,7 +143,7 @@ def sample(
     with show_progress(progress) as show:
         show(at_the_start(plan.chains, plan.draws))
         width = tile.width_for(plan.chains)
-        flat = target.on_vectors(layout).checked(jnp.asarray(guesses[0]))
+        flat = target.on_vectors(layout).freeze(jnp.asarray(guesses[0]))
         if kernel.is_forced:
             flat.check_forces(jnp.asarray(guesses[0]))
         spare = -plan.chains % width
@@ -205,7 +205,7 @@ def resume(
     with show_progress(progress) as show, Store(as_path(store)) as room:
         about, starts = room.specification, room.starts
         asked = about.draws if draws is None else errors.whole("draws", draws, 1)
-        flat = target.on_vectors(room.layout).checked(jnp.asarray(starts[0]))
+        flat = target.on_vectors(room.layout).freeze(jnp.asarray(starts[0]))
         check_same(room.path, about, described(flat, starts))
         kernel = _kernel(about)
         if asked < about.draws:

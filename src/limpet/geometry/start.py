@@ -104,7 +104,7 @@ def find_start(target: Target, guess, count: int = 1, seed: int = 0, *, jitter: 
     jitter = errors.zero_or_more("jitter", jitter)
     count, seed = errors.whole("count", count, 1), errors.whole("seed", seed, 0)
     layout, guesses = read_points("guess", guess)
-    flat = target.on_vectors(layout).checked(jnp.asarray(guesses[0]))
+    flat = target.on_vectors(layout).freeze(jnp.asarray(guesses[0]))
     starts = find_vectors(flat, guesses, count, seed, "guess", jitter=jitter)
     return starts if layout.is_vector else [layout.point(x) for x in starts]
 

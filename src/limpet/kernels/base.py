@@ -174,7 +174,7 @@ class Kernel(abc.ABC):
         x = as_point(x)
         layout = Layout.of(x)
         vector = layout.vector(x)
-        flat = target.on_vectors(layout).checked(vector)
+        flat = target.on_vectors(layout).freeze(vector)
         return self.start(flat, vector)._replace(x=layout.point(vector))
 
     def step(self, target: Target, key: PRNGKeyArray, state: State) -> tuple[State, Info]:

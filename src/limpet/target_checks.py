@@ -1,0 +1,198 @@
+"""What a user's functions must be to be sampled: traced, checked, and known by what they compute.
+
+Every refusal is in words: which function, what it returned, what was expected.
+"""
+
+import os
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jax.extend.core import ClosedJaxpr
+
+from limpet.errors import InputError, real_array
+from limpet.lanes.identity import fingerprint_of, programs_in, uses
+from limpet.shapes import Vector
+
+# floats with too few digits to hold a point on a surface
+SHORT_FLOATS = (jnp.float32, jnp.float16, jnp.bfloat16)
+# operations of JAX that carry derivatives of their own, which the program itself does not show
+OWN_DERIVATIVES = {"custom_jvp_call", "custom_vjp_call", "call_hi_primitive"}
+# what to do about a function that JAX cannot evaluate, or not differentiate
+IN_JAX = (
+    "Write it with jax.numpy instead of numpy or math, and jnp.where instead of if; the point has"
+    " the shape of `start`."
+)
+UNFORCED = "kernel=limpet.SAS() does without, and so does limpet.SurfaceSampler(steps=1)."
+# pivots of (G/eps)^T (G/eps) go as eps^-2, and the product of two of them must fit a double (1e308)
+SMALLEST_EPS, LARGEST_EPS = 1e-60, 1e60
+
+
+def read_eps(given: Any) -> np.ndarray:
+    """The eps of a target: one number, or one per constraint."""
+    eps = real_array("eps", given, "a number, or one per constraint")
+    if eps.ndim > 1:
+        raise InputError(f"eps has shape {eps.shape}: expected a number, or one per constraint.")
+    for value in np.atleast_1d(eps):
+        if np.isnan(value):
+            raise InputError(f"eps={given!r} is not a number: expected a finite eps above zero.")
+        if value == 0:
+            raise InputError(
+                f"eps={given!r}: eps = 0 is the surface itself. For that, give any small eps and"
+                ' sample with kernel=limpet.SurfaceSampler(measure="soft").'
+            )
+        if value < 0:
+            raise InputError(f"eps={given!r} is negative: expected a number above zero.")
+        if value < SMALLEST_EPS:
+            raise InputError(
+                f"eps={given!r} is below what doubles can work with: expected at least"
+                f" {SMALLEST_EPS}."
+            )
+        if LARGEST_EPS < value < np.inf:
+            raise InputError(
+                f"eps={given!r} is above what doubles can work with: expected at most"
+                f" {LARGEST_EPS}."
+            )
+        if np.isinf(value):
+            raise InputError(f"eps={given!r} is infinite: expected a finite eps above zero.")
+    return eps
+
+
+def check_constraints(shape: Any, n: int, eps_shape: tuple[int, ...]) -> None:
+    """Refuse what q returned, unless it is a vector of fewer than n real numbers, one per eps."""
+    if not isinstance(shape, jax.ShapeDtypeStruct):
+        raise InputError(
+            f"q returned a {type(shape).__name__}: expected one array of m numbers;"
+            " put them together with jnp.stack([...])."
+        )
+    if len(shape.shape) == 0:
+        raise InputError(
+            "q returned a scalar: expected a vector of m numbers, also when m = 1;"
+            " return jnp.array([value])."
+        )
+    if len(shape.shape) > 1:
+        raise InputError(
+            f"q returned an array of shape {shape.shape}: expected a vector of m numbers;"
+            " return it with .ravel() if every entry is a constraint. q is given one point,"
+            " never a batch."
+        )
+    if shape.dtype.kind == "c":
+        raise InputError(
+            f"q returned complex numbers ({shape.dtype}): expected real ones; return the real and"
+            " the imaginary part as two constraints."
+        )
+    if shape.dtype.kind != "f":
+        raise InputError(
+            f"q returned {shape.dtype}: expected real numbers that vary smoothly with the point."
+        )
+    m = shape.shape[0]
+    if m == 0:
+        raise InputError(
+            "q returned no constraints (m = 0): there is no surface to be near. For a density"
+            " without one, use a general sampler such as NUTS."
+        )
+    if m >= n:
+        raise InputError(
+            f"q returned m = {m} constraints for n = {n} unknowns: expected m < n, else the"
+            " surface has no room to move in."
+        )
+    if eps_shape not in ((), (m,)):
+        raise InputError(
+            f"eps has length {eps_shape[0]} but q returned m = {m} constraints: expected one number"
+            " for all, or one per constraint."
+        )
+
+
+def check_scalar(shape: Any) -> None:
+    """Refuse what log_density returned, unless it is one real number."""
+    if getattr(shape, "shape", None) != ():
+        raise InputError(
+            f"log_density returned {_description(shape)}: expected one number; sum over the terms."
+        )
+    if shape.dtype.kind != "f":
+        raise InputError(
+            f"log_density returned {shape.dtype}: expected a real number, such as 0.0 for 0."
+        )
+
+
+def check_walls(shape: Any) -> None:
+    """Refuse what inside returned, unless it is an array of real numbers."""
+    if not isinstance(shape, jax.ShapeDtypeStruct):
+        raise InputError(f"inside returned {_description(shape)}: expected one array of numbers.")
+    if shape.dtype.kind == "b":
+        raise InputError(
+            "inside returned True or False: expected numbers that are >= 0 inside the walls;"
+            " return x[0] rather than x[0] > 0."
+        )
+    if shape.dtype.kind not in "fiu":
+        raise InputError(f"inside returned {shape.dtype}: expected real numbers.")
+
+
+def _description(shape: Any) -> str:
+    if isinstance(shape, jax.ShapeDtypeStruct):
+        return f"an array of shape {shape.shape}"
+    return f"a {type(shape).__name__}"
+
+
+def trace(
+    name: str, function: Callable, x: Vector, remedy: str = IN_JAX
+) -> tuple[ClosedJaxpr, Any]:
+    """The program JAX makes of a user's function, and the shape of what it returns."""
+    try:
+        # a function made here is unknown to JAX, which else would remember what it traced before
+        return jax.make_jaxpr(lambda x: function(x), return_shape=True)(x)
+    except Exception as error:
+        ours = tuple(os.path.dirname(module) for module in (__file__, jax.__file__, np.__file__))
+        library = os.path.dirname(os.__file__)
+        frames = [
+            f" at {frame.filename}:{frame.lineno} ({frame.line})"
+            for frame in traceback.extract_tb(error.__traceback__)
+            if os.path.dirname(frame.filename) != library and not frame.filename.startswith(ours)
+        ]
+        where = frames[-1] if frames else ""
+        reason = str(error).strip().split("\n")[0].rstrip(".")
+        raise InputError(
+            f"{name} could not be evaluated by JAX at a point with {len(x)} numbers{where}:"
+            f" {type(error).__name__}: {reason}. {remedy}"
+        ) from None
+
+
+def check_indices(name: str, function: Callable, x: Vector) -> None:
+    """Refuse an index beyond the end of a point, where JAX would quietly take the last entry."""
+    if isinstance(x, Tracer):
+        return
+    try:
+        # NumPy's arrays check their indices; inside make_jaxpr nothing is computed
+        jax.make_jaxpr(lambda: function(np.asarray(x)))()
+    except IndexError as error:
+        raise InputError(
+            f"{name} was given a point of {len(x)} numbers: {error}. Is that the point that it was"
+            " written for?"
+        ) from None
+    except Exception:  # what only JAX's arrays can do is no mistake
+        return
+
+
+def digest(jaxpr: ClosedJaxpr, function: Callable, x: Vector) -> str:
+    """A digest of what a function computes, and of its derivative where that has its own rules."""
+    digest = fingerprint_of(jaxpr)
+    if uses(OWN_DERIVATIVES, jaxpr):
+        try:
+            digest += fingerprint_of(jax.make_jaxpr(jax.jacrev(function))(x))
+        except Exception:  # there is none, so that none is used
+            return digest
+    return digest
+
+
+def short_floats(jaxpr: ClosedJaxpr) -> str | None:
+    """The first type of floats shorter than doubles in a program, if there is one."""
+    for part, _ in programs_in(jaxpr):
+        atoms = [*part.constvars, *(a for e in part.eqns for a in (*e.invars, *e.outvars))]
+        for atom in atoms:
+            if getattr(atom.aval, "dtype", None) in SHORT_FLOATS:
+                return str(atom.aval.dtype)
+    return None
