@@ -261,7 +261,7 @@ TRAVEL_MUTANTS = {
         "SurfaceSampler",
         _one(
             "kernels.trajectory",
-            "sooner(met, _unless_finite(push))",
+            "sooner(met, _obstacle_in(push))",
             "jnp.where(made + 1 < slides, 0, met)",
         ),
     ),

@@ -22,17 +22,17 @@ def never():
 
 
 def test_it_is_kept_and_found(place):
-    assert cache.kept("key", lambda: b"made") == b"made"
-    assert cache.kept("key", never) == b"made"
+    assert cache.load_or_make("key", lambda: b"made") == b"made"
+    assert cache.load_or_make("key", never) == b"made"
     for path in (place, place.parent, place.parent.parent):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
     assert [path.name for path in place.iterdir()] == ["key.native"]
 
 
 def test_an_entry_is_of_its_key_alone(place):
-    cache.kept("one", lambda: b"the code of one")
+    cache.load_or_make("one", lambda: b"the code of one")
     (place / "one.native").rename(place / "other.native")
-    assert cache.kept("other", lambda: b"the code of the other") == b"the code of the other"
+    assert cache.load_or_make("other", lambda: b"the code of the other") == b"the code of the other"
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o702])
@@ -41,7 +41,7 @@ def test_a_folder_that_others_can_write_to_is_not_used(place, mode, above, caplo
     place.mkdir(parents=True, mode=0o700)
     (place.parent.parent if above else place).chmod(mode)
     for key in "ab":
-        assert cache.kept(key, lambda: b"made") == b"made"
+        assert cache.load_or_make(key, lambda: b"made") == b"made"
     assert not list(place.iterdir())
     assert caplog.text.count("others can write to") == 1
     assert "chmod go-w" in caplog.text
@@ -51,7 +51,7 @@ def test_a_folder_of_another_user_is_not_used(place, monkeypatch, caplog):
     place.mkdir(parents=True, mode=0o700)
     me = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: me + 1)
-    assert cache.kept("key", lambda: b"made") == b"made"
+    assert cache.load_or_make("key", lambda: b"made") == b"made"
     assert not list(place.iterdir())
     assert "belongs to another user" in caplog.text
 
@@ -60,15 +60,15 @@ def test_links_are_not_followed(place, tmp_path):
     place.mkdir(parents=True, mode=0o700)
     (tmp_path / "precious").write_bytes(b"precious")
     (place / "key.native").symlink_to(tmp_path / "precious")
-    assert cache.kept("key", lambda: b"made") == b"made"
+    assert cache.load_or_make("key", lambda: b"made") == b"made"
     assert (tmp_path / "precious").read_bytes() == b"precious"
     assert not (place / "key.native").is_symlink()
 
 
 def test_the_oldest_go(place, monkeypatch):
-    monkeypatch.setattr(cache, "LARGEST", 1000)
+    monkeypatch.setattr(cache, "MOST_BYTES", 1000)
     for k in range(9):
-        cache.kept(str(k), lambda: bytes(200))
+        cache.load_or_make(str(k), lambda: bytes(200))
         os.utime(place / f"{k}.native", (k, k))
     left = {path.name for path in place.iterdir()}
     assert left == {f"{k}.native" for k in (5, 6, 7, 8)}

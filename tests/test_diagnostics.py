@@ -150,7 +150,7 @@ def test_pieces_change_nothing(chains, draws, monkeypatch):
         return x[chain, draw]
 
     whole = measure(read, *x.shape)
-    for name, value in (("READ", 50), ("HELD", 1), ("CHAINS", 2)):
+    for name, value in (("VALUES_AT_ONCE", 50), ("SUMS_AT_ONCE", 1), ("CHAINS_AT_ONCE", 2)):
         monkeypatch.setattr(diagnostics, name, value)
     for one, other in zip(whole, measure(read, *x.shape), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9)
@@ -287,8 +287,8 @@ def test_the_warnings_numbers_are_those_of_the_summary():
 
 
 def test_a_long_run_is_not_read_again_for_its_warnings(monkeypatch):
-    monkeypatch.setattr(advice, "LOOKED_AT", 0)
-    monkeypatch.setattr(advice, "measured", None)
+    monkeypatch.setattr(advice, "MOST_VALUES_AGAIN", 0)
+    monkeypatch.setattr(advice, "measure_variables", None)
     _, said = warnings_of(CIRCLE, [1.0, 0.0], draws=50, chains=5, seed=4)
     assert "The effective sample size" in said[-1]
 

@@ -229,7 +229,7 @@ def test_a_signal_in_the_first_rung_leaves_none():
 
 
 def test_ctrl_c_between_two_runs(monkeypatch):
-    searches, find = [], limpet.run.find_vectors
+    searches, find = [], limpet.sampling.find_vectors
 
     def find_once(*arguments):
         searches.append(arguments)
@@ -237,7 +237,7 @@ def test_ctrl_c_between_two_runs(monkeypatch):
             signal.raise_signal(signal.SIGINT)
         return find(*arguments)
 
-    monkeypatch.setattr(limpet.run, "find_vectors", find_once)
+    monkeypatch.setattr(limpet.sampling, "find_vectors", find_once)
     curve, came = interrupted(r"^Interrupted: 1 of 3 rungs")
     assert came == signal.SIGINT
     np.testing.assert_array_equal(curve["eps"], [0.1])

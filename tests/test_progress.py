@@ -154,7 +154,7 @@ def wait_until(condition):
 
 def test_silent_phases_tick(monkeypatch):
     """Nothing is told while a compiler is at work, but time goes on."""
-    monkeypatch.setattr(progress, "SECONDS", 0.05)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.05)
     stream = Stream()
     monkeypatch.setattr(sys, "stderr", stream)
     with progress.show_progress(True) as show:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import limpet
 from limpet.geometry.pieces import pieces, spread_over
-from limpet.geometry.start import ABSURD
+from limpet.geometry.start import ABSURD_DEPTH
 from limpet.paper import two_spheres
 
 BEADS = 12
@@ -63,7 +63,7 @@ CONNECTED = {
 def test_no_start_is_of_absurd_density(count):
     starts = np.array(limpet.find_start(RING, ROUND, count, seed=count))
     level = np.array(jax.vmap(repulsion)(jnp.asarray(starts)))
-    assert level.min() > level.max() - ABSURD * len(ROUND)
+    assert level.min() > level.max() - ABSURD_DEPTH * len(ROUND)
     np.testing.assert_allclose(starts[0], ROUND, atol=1e-9)
     assert len(np.unique(starts, axis=0)) == count
     np.testing.assert_allclose(jax.vmap(ring)(jnp.asarray(starts)), 0, atol=1e-9)
@@ -77,7 +77,7 @@ def test_several_starts_are_taken_as_they_are():
     starts = limpet.find_start(RING, [ROUND, folded], 6)
     np.testing.assert_allclose(starts[:2], [ROUND, folded], atol=1e-9)
     level = np.array(jax.vmap(repulsion)(jnp.asarray(starts)))
-    assert level[2::2].min() > -ABSURD * len(ROUND)  # from the round one, perturbed
+    assert level[2::2].min() > -ABSURD_DEPTH * len(ROUND)  # from the round one, perturbed
 
 
 # on every piece

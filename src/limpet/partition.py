@@ -24,7 +24,7 @@ from limpet.run.signals import on_interruption, tell_interruption
 from limpet.sampling import sample
 from limpet.target import Target, check_target
 
-FEWEST = 4  # chains: Student's factor is 3.2 then, and soon out of hand with fewer
+FEWEST_CHAINS = 4  # chains: Student's factor is 3.2 then, and soon out of hand with fewer
 
 
 class Ratio(NamedTuple):
@@ -84,10 +84,10 @@ def partition_ratio(draws: xr.DataTree) -> Ratio:
         )
     moves = draws["moves"].to_dataset().sel(move=["off", "on"])
     chains = moves.sizes.get("chain", 1)
-    if chains < FEWEST:
+    if chains < FEWEST_CHAINS:
         raise InputError(
-            f"draws has {chains} chains: expected {FEWEST} or more, since the standard error comes"
-            f" from how they differ. Sample with chains={FEWEST}, or better 128."
+            f"draws has {chains} chains: expected {FEWEST_CHAINS} or more, since the standard error"
+            f" comes from how they differ. Sample with chains={FEWEST_CHAINS}, or better 128."
         )
     visits = posterior.sizes["draw"] * draws.attrs["thin"]
     if visits < chains:
@@ -174,7 +174,7 @@ def ladder(
         raise InputError(
             f"kernel={kernel!r}: expected limpet.SAS(...), whose moves tell the ratio."
         )
-    draws, chains = errors.whole("draws", draws, 2), errors.whole("chains", chains, FEWEST)
+    draws, chains = errors.whole("draws", draws, 2), errors.whole("chains", chains, FEWEST_CHAINS)
     seed = errors.whole("seed", seed, 0)
     layout, guesses = read_points("start", start)
     rungs = _rungs(target.on_vectors(layout), eps, jnp.asarray(guesses[0]))

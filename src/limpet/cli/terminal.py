@@ -120,13 +120,15 @@ class Page(rich.console.Console):
 def print_run(draws: "xr.DataTree", store: Path, as_json: bool, in_haste: bool = False) -> None:
     """What is in a store, as tables or as JSON; without tables if it is large, and time short."""
     import limpet
-    from limpet.report.advice import LOOKED_AT
+    from limpet.report.advice import MOST_VALUES_AGAIN
     from limpet.run.clock import account
 
     chains, count = (draws["posterior"].sizes[name] for name in ("chain", "draw"))
     attributes = {str(name): value for name, value in draws.attrs.items()}
     asked, table = attributes["draws_asked"], None
-    large = sum(variable.size for variable in draws["posterior"].data_vars.values()) > LOOKED_AT
+    large = (
+        sum(variable.size for variable in draws["posterior"].data_vars.values()) > MOST_VALUES_AGAIN
+    )
     if count >= 2 and not (in_haste and large):
         with _sign_of_life("computing the summary"):
             table = limpet.summary(draws)

@@ -18,6 +18,7 @@ import stat
 import sys
 import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -27,10 +28,10 @@ from jax.experimental.compilation_cache import compilation_cache
 LOG = logging.getLogger("limpet")
 # Bytes in the folder; files that were not used for longest go. A model takes 0.1 to 5 MB, a suite
 # of tests some 100 MB, so that this is a year's work, and little beside a disk.
-LARGEST = 2**30
-RECENT = 60.0  # seconds; a file that is older is not being written any more
+MOST_BYTES = 2**30
+SECONDS_OF_WRITING = 60.0  # after which a file is not being written any more: entries are small
 ZSTANDARD = bytes.fromhex("28b52ffd")  # how JAX's entries begin if that library is there
-OTHERS = stat.S_IWGRP | stat.S_IWOTH
+OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 NO_LINKS = getattr(os, "O_NOFOLLOW", 0)  # Windows has no such flag, nor owners to compare
 
 
@@ -52,18 +53,18 @@ def folder() -> Path | None:
 
 
 @functools.cache
-def _processor():
+def _processor() -> str:
     features = llvm.get_host_cpu_features().flatten()
     return f"{llvm.get_host_cpu_name()}-{hashlib.sha256(features.encode()).hexdigest()[:8]}"
 
 
 @functools.cache
-def _usable(place: Path) -> bool:
+def _is_usable(place: Path) -> bool:
     """Whether programs can be kept there; the folder is made if need be. Told once if not."""
     try:
         for missing in reversed([p for p in (place, *place.parents) if not p.exists()]):
             missing.mkdir(mode=0o700, exist_ok=True)
-        reason = _unsafe(place)
+        reason = _danger(place)
     except OSError as error:
         reason = f"{error.strerror} ({error.filename})"
     if reason is None and not os.access(place, os.W_OK):
@@ -78,7 +79,7 @@ def _usable(place: Path) -> bool:
     return reason is None
 
 
-def _unsafe(place: Path) -> str | None:
+def _danger(place: Path) -> str | None:
     """What lets others put programs into a folder, if anything does."""
     if os.name == "nt":
         return None
@@ -87,7 +88,7 @@ def _unsafe(place: Path) -> str | None:
         about = path.stat()
         above = path not in (place, found)
         # in folders that are sticky, such as /tmp, others cannot rename what is not theirs
-        if about.st_mode & OTHERS and not (above and about.st_mode & stat.S_ISVTX):
+        if about.st_mode & OTHERS_MAY_WRITE and not (above and about.st_mode & stat.S_ISVTX):
             return f"others can write to {path}"
         if about.st_uid not in ((os.getuid(), 0) if above else (os.getuid(),)):
             return f"{path} belongs to another user"
@@ -95,10 +96,10 @@ def _unsafe(place: Path) -> str | None:
 
 
 @functools.cache
-def keep_programs():
+def keep_programs() -> None:
     """Let JAX keep its programs too, unless the user has told it where: before it compiles."""
     place, given = folder(), getattr(jax.config, "jax_compilation_cache_dir", None)
-    if place is None or given or not _usable(place):
+    if place is None or given or not _is_usable(place):
         return
     _tidy(place)
     with contextlib.suppress(OSError):
@@ -108,10 +109,10 @@ def keep_programs():
     compilation_cache.reset_cache()  # JAX decides with its first program whether to keep any
 
 
-def kept(key: str, make) -> bytes:
+def load_or_make(key: str, make: Callable[[], bytes]) -> bytes:
     """The bytes kept under a key, or else made and kept."""
     place = folder()
-    if place is None or not _usable(place):
+    if place is None or not _is_usable(place):
         return make()
     path = place / f"{key}.native"
     with contextlib.suppress(OSError):
@@ -126,17 +127,17 @@ def kept(key: str, make) -> bytes:
     return data
 
 
-def _digest(key, data):
-    """Of the bytes together with their key: those of another key are none of this one."""
+def _digest(key: str, data: bytes) -> bytes:
+    """Of the bytes together with their key, so that those of another key are not taken for them."""
     return hashlib.sha256(key.encode() + b"\0" + data).digest()
 
 
-def _read(path):
+def _read(path: Path) -> bytes:
     with open(os.open(path, os.O_RDONLY | NO_LINKS), "rb") as file:
         return file.read()
 
 
-def _write(path, data):
+def _write(path: Path, data: bytes) -> None:
     """Write a file that is whole or not there at all, under a name that nobody can guess."""
     draft = path.with_name(f"{secrets.token_hex(16)}.draft")
     try:
@@ -149,25 +150,25 @@ def _write(path, data):
         raise
 
 
-def _tidy(place):
-    """Remove the files that were not used for longest, until the rest is no more than LARGEST."""
-    files = []
+def _tidy(place: Path) -> None:
+    """Remove the files that were not used for longest, until the rest fits MOST_BYTES."""
+    files: list[tuple[float, int, str]] = []
     for entry in os.scandir(place):
         with contextlib.suppress(OSError):  # another process may have removed it
             about = entry.stat(follow_symlinks=False)
             files.append((max(about.st_mtime, about.st_atime), about.st_size, entry.path))
     size = sum(length for _, length, _ in files)
     for _, length, path in sorted(files):
-        if size <= LARGEST:
+        if size <= MOST_BYTES:
             break
         with contextlib.suppress(OSError):
             os.unlink(path)
             size -= length
 
 
-def _remove_cut_off(place):
+def _remove_cut_off(place: Path) -> None:
     """Remove entries of JAX's that are not whole, of those that are new since the last look."""
-    look, until = place / "looked", time.time() - RECENT
+    look, until = place / "looked", time.time() - SECONDS_OF_WRITING
     since = look.stat().st_mtime if look.exists() else 0.0
     for path in place.glob("*-cache"):
         with contextlib.suppress(OSError):
@@ -177,8 +178,8 @@ def _remove_cut_off(place):
     os.utime(look, (until, until))
 
 
-def _is_whole(entry):
-    """Whether what JAX keeps can be unpacked; what only another library unpacks is let be."""
+def _is_whole(entry: bytes) -> bool:
+    """Whether what JAX keeps can be unpacked; what only another library unpacks counts as whole."""
     if entry.startswith(ZSTANDARD):
         return True
     try:

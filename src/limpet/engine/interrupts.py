@@ -1,14 +1,17 @@
-"""Long calls inside libraries, where a signal would not be heard, as calls that can be left."""
+"""Ctrl-C during long calls inside libraries, where Python would not hear it."""
 
 import functools
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, ParamSpec, TypeVar
 
-WAIT = 0.2  # seconds between two looks at a call that is long
+Given, Result = ParamSpec("Given"), TypeVar("Result")
+
+SECONDS_BETWEEN_LOOKS = 0.2  # at a call that is long: what a person takes for at once
 
 
-def interruptible(function):
+def interruptible(function: Callable[Given, Result]) -> Callable[Given, Result]:
     """The same function, done in a thread of its own while the main thread waits.
 
     For calls that are long inside a library, where no signal would be heard. A handler that raises
@@ -16,20 +19,20 @@ def interruptible(function):
     """
 
     @functools.wraps(function)
-    def call(*arguments):
+    def call(*arguments: Given.args, **named: Given.kwargs) -> Result:
         if threading.current_thread() is not threading.main_thread():
-            return function(*arguments)
+            return function(*arguments, **named)
         thread = ThreadPoolExecutor(1)
-        future = thread.submit(function, *arguments)
+        future = thread.submit(function, *arguments, **named)
         thread.shutdown(wait=False)
-        while not_done([future], WAIT):
+        while not_done([future], SECONDS_BETWEEN_LOOKS):
             pass
         return future.result()
 
     return call
 
 
-def not_done(futures: Iterable[Future], seconds: float) -> set[Future]:
+def not_done(futures: Iterable[Future[Any]], seconds: float) -> set[Future[Any]]:
     """What is still not done after so many seconds.
 
     Signals are heard meanwhile. (They are also by `Thread.join`, but Python 3.11 believes that a

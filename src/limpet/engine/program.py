@@ -5,8 +5,11 @@ from typing import Any, NamedTuple
 
 from limpet import lanes
 from limpet.engine import xla
-from limpet.engine.cache import kept
+from limpet.engine.cache import load_or_make
 from limpet.engine.interrupts import interruptible
+
+Step = Callable[[Any, Any, Any], tuple[Any, Any]]  # constants, carry, inputs -> carry, output
+Program = Callable[..., tuple[Any, Any]]  # constants, carries, inputs -> carries, outputs
 
 
 class Example(NamedTuple):
@@ -21,14 +24,14 @@ class Example(NamedTuple):
 
 
 def program(
-    step: Callable,
+    step: Step,
     example: Example,
     *,
     width: int,
     block: int,
     zero: Callable[[], Any] = lambda: None,
     on_refusal: Callable[[lanes.UnsupportedError], None] = lambda reason: None,
-) -> Callable:
+) -> Program:
     """Compile a step for `width` chains and whole blocks of turns.
 
     The program takes constants, carries of arrays (chains, ...) and inputs of arrays (chains,
@@ -43,5 +46,5 @@ def program(
         return xla.scan(step, *example, width, block)
 
 
-def _keep(key, make):
-    return kept(key, interruptible(make))
+def _keep(key: str, make: Callable[[], bytes]) -> bytes:
+    return load_or_make(key, interruptible(make))

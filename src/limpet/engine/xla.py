@@ -1,6 +1,8 @@
 """Steps of many chains by XLA."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -10,7 +12,8 @@ from limpet.lanes.identity import uses
 
 # For programs that run once: compiling is what takes their time.
 RUN_ONCE = {"xla_backend_optimization_level": 0}
-LARGE = 256  # numbers of a chain's state
+# of a chain's state: with more, 128 chains side by side (256 kB) fall out of a core's cache
+MOST_NUMBERS_SIDE_BY_SIDE = 256
 # Two threads of XLA that are in batches of these at the same time can wait for each other for ever
 # (jaxlib 0.10: each hands its batch to the pool of threads that both are of): never batch them.
 LAPACK = {"cholesky", "lu", "qr", "geqrf", "householder_product", "triangular_solve"}
@@ -18,27 +21,34 @@ LAPACK |= {"eig", "eigh", "svd", "schur", "hessenberg", "tridiagonal"}
 LAPACK |= {"limpet_factor", "limpet_solve", "limpet_pivots"}  # of `limpet.lanes.primitives`
 
 
-def scan(step, constants, carry, inputs, width, block):
+def scan(
+    step: Callable[[Any, Any, Any], tuple[Any, Any]],
+    constants: Any,
+    carry: Any,
+    inputs: Any,
+    width: int,
+    block: int,
+) -> Callable[..., tuple[Any, Any]]:
     """As `lanes.scan`, for one width and whole blocks."""
     # chain after chain if its matrices are work enough: none waits for another's Newton updates,
     # branches not taken cost nothing, and the matrices stay in the cache
-    large = sum(leaf.size for leaf in jax.tree.leaves(carry)) > LARGE
+    large = sum(leaf.size for leaf in jax.tree.leaves(carry)) > MOST_NUMBERS_SIDE_BY_SIDE
     alone = large or uses(LAPACK, jax.make_jaxpr(step)(constants, carry, inputs))
 
-    def scan(constants, carries, inputs):
+    def scan_all(constants: Any, carries: Any, inputs: Any) -> tuple[Any, Any]:
         one = functools.partial(jax.lax.scan, functools.partial(step, constants))
         if alone:
             return jax.lax.map(lambda chain: one(*chain), (carries, inputs))
         return jax.vmap(one)(carries, inputs)
 
-    def shape(leaf, *more):
+    def shape(leaf: Any, *more: int) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((width, *more, *leaf.shape), leaf.dtype)
 
     shapes = jax.tree.map(shape, carry), jax.tree.map(lambda leaf: shape(leaf, block), inputs)
-    compiled = interruptible(jax.jit(scan).lower(constants, *shapes).compile)()
+    compiled = interruptible(jax.jit(scan_all).lower(constants, *shapes).compile)()
 
-    def run(constants, carries, inputs, over=None):
-        made = []
+    def run(constants: Any, carries: Any, inputs: Any, over: Any = None) -> tuple[Any, Any]:
+        made: list[Any] = []
         for first in range(0, jax.tree.leaves(inputs)[0].shape[1], block):
             rows = jax.tree.map(lambda a, k=first: a[:, k : k + block], inputs)
             carries, outputs = compiled(constants, carries, rows)

@@ -8,7 +8,7 @@ are about exponential.
 
 import numpy as np
 
-FEWEST = 3  # points that make a piece; fewer are stragglers
+FEWEST_POINTS = 3  # of a piece; one or two may be far from the others by chance
 # A line between pieces is LONGER * CHANCE ** (1 / dimension) times as long as those inside either,
 # by the median. In one piece the longest is by a factor of 6 (up to 20) in one dimension, 1.6 (2.2)
 # in four and 1.3 (1.8) in twenty: 20 times 128 points of 14 surfaces. Two pieces in four dimensions
@@ -23,10 +23,10 @@ def pieces(x: np.ndarray, dimension: int) -> np.ndarray:
     for k in order[:0:-1]:
         below[parent[k]] |= below[k]
     is_line = np.arange(len(x)) != order[0]
-    apart = []
+    apart: list[int] = []
     for k in order[1:]:
         sides = [side & is_line & (np.arange(len(x)) != k) for side in (below[k], ~below[k])]
-        if min(below[k].sum(), (~below[k]).sum()) >= FEWEST:
+        if min(below[k].sum(), (~below[k]).sum()) >= FEWEST_POINTS:
             usual = max(np.median(length[side]) for side in sides)
             if length[k] > LONGER * CHANCE ** (1 / dimension) * usual:
                 apart.append(k)
@@ -44,7 +44,7 @@ def spread_over(piece: np.ndarray, count: int) -> np.ndarray:
     return np.lexsort((piece, turn))[:count]
 
 
-def _shortest_tree(x):
+def _shortest_tree(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Prim's: of each point the one it was joined to, how far, and in which order."""
     count = len(x)
     parent, length, order = np.zeros(count, int), np.full(count, np.inf), [0]

@@ -1,15 +1,21 @@
 """Back to the surface: Newton's method along frozen normals, equation (2.4) of the paper."""
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from limpet.geometry.linalg import UNROLLED, along, factor, inner, solve, solve_lower, solve_upper
+from limpet.geometry.linalg import along, factor, inner, solve, solve_lower, solve_upper
 from limpet.shapes import Normals, Values, Vector
 
-ENOUGH = 0.25  # what an update with an approximate matrix has to bring |q| down to
+# Constraints up to which Newton's method is the whole projection; with more, `_approach` goes
+# before it. It is part of what the samplers do, for draws depend on it: it is the same as
+# `linalg.MOST_UNROLLED` was when the approach was added, and stays when that is tuned.
+MOST_FOR_NEWTON_ALONE = 8
+# What an update of the approach has to bring |q| down to: a trade-off, for if |q| falls more slowly
+# than this, Newton's updates, which converge quadratically, cost less in all.
+APPROACH_FACTOR = 0.25
 
 
 @runtime_checkable
@@ -33,6 +39,10 @@ class Surface(Protocol):
         ...
 
 
+# of Newton's method: updates made, the point, and the constraints and their gradients there
+Iterate = tuple[Any, Vector, Values, Normals]
+
+
 class Landing(NamedTuple):
     """A point, and the constraints there."""
 
@@ -45,16 +55,16 @@ class Landing(NamedTuple):
 
 def landing(target: Surface, x: Vector) -> Landing:
     """A point that nothing was projected to."""
-    return _landing(x, *target.values_and_normals(x), on=jnp.bool_(False))
+    return _landing(x, *target.values_and_normals(x), reached=jnp.bool_(False))
 
 
-def _landing(x: Vector, values: Values, normals: Normals, on: Bool[Array, ""]) -> Landing:
-    sound = _sound(values, normals)
+def _landing(x: Vector, values: Values, normals: Normals, reached: Bool[Array, ""]) -> Landing:
+    finite = _is_finite(values, normals)
     # a Newton update that ran off to infinity is no fault of q
-    return Landing(x, values, normals, on & sound, sound | ~jnp.all(jnp.isfinite(x)))
+    return Landing(x, values, normals, reached & finite, finite | ~jnp.all(jnp.isfinite(x)))
 
 
-def _sound(values, normals):
+def _is_finite(values: Values, normals: Normals) -> Bool[Array, ""]:
     return jnp.isfinite(jnp.sum(values) + jnp.sum(normals))  # a sum is if its terms are
 
 
@@ -72,22 +82,22 @@ def project(
     Reverse checks rely on this being a function of its arguments alone. A chain that is not
     `active` makes no updates, so that it does not keep the others of its batch waiting.
     """
-    if len(tolerance) > UNROLLED:
+    if len(tolerance) > MOST_FOR_NEWTON_ALONE:
         start = _approach(target, start, normals, level, tolerance, active)
 
-    def going(carry):
+    def goes_on(carry: Iterate) -> Bool[Array, ""]:
         updates, _, values, gradients = carry
-        off = jnp.any(jnp.abs(values - level) > tolerance)
-        return active & off & (updates < cap) & _sound(values, gradients)
+        misses = jnp.any(jnp.abs(values - level) > tolerance)
+        return active & misses & (updates < cap) & _is_finite(values, gradients)
 
-    def update(carry):
+    def update(carry: Iterate) -> Iterate:
         updates, x, values, gradients = carry
         x = x - along(normals, solve(inner(gradients, normals), values - level))
         return updates + 1, x, *target.values_and_normals(x)
 
     first = (0, start, *target.values_and_normals(start))
-    _, x, values, gradients = jax.lax.while_loop(going, update, first)
-    return _landing(x, values, gradients, on=jnp.all(jnp.abs(values - level) <= tolerance))
+    _, x, values, gradients = jax.lax.while_loop(goes_on, update, first)
+    return _landing(x, values, gradients, reached=jnp.all(jnp.abs(values - level) <= tolerance))
 
 
 def _approach(
@@ -106,17 +116,19 @@ def _approach(
     """
     L = factor(normals)
 
-    def misses(values):
+    def miss(values: Values) -> Float[Array, ""]:
         return jnp.max(jnp.abs(values - level) / tolerance)
 
-    def update(carry):
+    def update(
+        carry: tuple[Vector, Values, Bool[Array, ""]],
+    ) -> tuple[Vector, Values, Bool[Array, ""]]:
         x, values, _ = carry
         new = x - along(normals, solve_upper(L, solve_lower(L, values - level)))
         new_values = target.values(new)
-        nearer = misses(new_values) <= ENOUGH * misses(values)
+        nearer = miss(new_values) <= APPROACH_FACTOR * miss(values)
         x, values = jnp.where(nearer, new, x), jnp.where(nearer, new_values, values)
-        return x, values, nearer & (misses(values) > 1)
+        return x, values, nearer & (miss(values) > 1)
 
     values = target.values(x)
-    first = (x, values, active & (misses(values) > 1))
+    first = (x, values, active & (miss(values) > 1))
     return jax.lax.while_loop(lambda carry: carry[2], update, first)[0]

@@ -6,17 +6,18 @@ overlooked.
 """
 
 import functools
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from limpet import errors
 from limpet.engine.xla import RUN_ONCE
 from limpet.errors import InputError, StartError
-from limpet.geometry.linalg import UNROLLED, solve
+from limpet.geometry.linalg import solve, uses_lapack
 from limpet.geometry.pieces import pieces, spread_over
 from limpet.layout import read_points
 from limpet.shapes import Normals, Values, Vector
@@ -24,20 +25,20 @@ from limpet.target import Target, check_target
 
 JITTER = 1.0  # by how much guesses are perturbed, in units of their own size
 ATTEMPTS = 6  # restarts of a chain's search, each perturbed half as much as the last
-ITERATIONS = 200
+MOST_ITERATIONS = 200  # of one search: after so many, one from elsewhere is more likely to arrive
 BATCH = 64  # searches made side by side; fixed, so that a search's bits depend on nothing else
-TOLERANCE = 1e-12  # |q_i| <= TOLERANCE |grad q_i| |x| is on the surface
-NEARBY = 1e-4  # how far "right beside" is, in units of the distance from the origin
-SINGULAR = 1e-5  # smallest singular value of the gradients, in units of those nearby
+ON_SURFACE = 1e-12  # |q_i| <= ON_SURFACE |grad q_i| |x| is on the surface: as for the samplers
+NEARBY_DISTANCE = 1e-4  # of a point right beside another, in units of that from the origin
+SMALLEST_RANK = 1e-5  # smallest singular value of the gradients, in units of those nearby
 # A log density this far below the best start's is absurd, per number of a point: what is 8 standard
 # deviations out in every direction of a Gaussian. A ring of 12 beads that repel each other does not
 # recover from some hundreds per number.
-ABSURD = 32.0
-HALVINGS = 12  # of the perturbation, in search of a density that is not absurd
+ABSURD_DEPTH = 32.0
+HALVINGS = 12  # of the perturbation, in search of a density that is not absurd: down to 1/4096
 SEARCHES = 128  # at least, from one guess, whatever the number of chains; as many as a tile has
-WIDER = (1.0, 2.0, 4.0)  # perturbations of those in excess
+WIDER_JITTERS = (1.0, 2.0, 4.0)  # perturbations of searches for other pieces, by turns
 MOST_DIMENSIONS = 16  # of a surface on which so many points can tell its pieces apart
-RESOLUTION = 1e3  # eps must be this many times the rounding error of q
+ROUNDING_ERRORS_IN_EPS = 1e3  # at least, of q: then they change densities by about a thousandth
 
 
 class Search(NamedTuple):
@@ -60,7 +61,9 @@ class Local(NamedTuple):
     log_density: Float[Array, ""]
 
 
-def find_start(target: Target, guess, count: int = 1, seed: int = 0, *, jitter: float = JITTER):
+def find_start(
+    target: Target, guess: Any, count: int = 1, seed: int = 0, *, jitter: float = JITTER
+) -> Any:
     """Points on the surface, spread around a guess.
 
     Parameters
@@ -109,7 +112,15 @@ def find_start(target: Target, guess, count: int = 1, seed: int = 0, *, jitter: 
     return starts if layout.is_vector else [layout.point(x) for x in starts]
 
 
-def find_vectors(target: Target, guesses, count: int, seed: int, name: str, spare=0, jitter=JITTER):
+def find_vectors(
+    target: Target,
+    guesses: np.ndarray,
+    count: int,
+    seed: int,
+    name: str,
+    spare: int = 0,
+    jitter: float = JITTER,
+) -> np.ndarray:
     """`count` vectors on the surface and `spare` more, which may be copies of others.
 
     `name` is what a user calls the guesses.
@@ -135,12 +146,12 @@ class Points(NamedTuple):
 class _Searches:
     """Searches from guesses, perturbed by a seed; each kind has random numbers of its own."""
 
-    def __init__(self, target: Target, guesses, seed: int, jitter: float):
+    def __init__(self, target: Target, guesses: np.ndarray, seed: int, jitter: float) -> None:
         self.target, self.guesses, self.jitter = target, guesses, jitter
         self.key = jax.random.key(seed)
 
-    def _search(self, kind: int, chains, sizes) -> Search:
-        """Searches for these chains, of guesses perturbed by so much."""
+    def _search(self, kind: int, chains: np.ndarray, sizes: Any) -> Any:
+        """Searches for these chains, of guesses perturbed by so much: a Search of arrays."""
         key = jax.random.fold_in(self.key, kind)
         origin = self.guesses[chains % len(self.guesses)]
         sizes = np.broadcast_to(self.jitter * sizes, chains.shape)
@@ -149,8 +160,9 @@ class _Searches:
     def reach(self, needed: int, spare: int) -> Points:
         """The surface from every guess, again and again with smaller perturbations."""
         count = needed + spare
+        closest: Any = None
         found, level = np.empty((count, self.guesses.shape[1])), np.empty(count)
-        usable, closest = np.zeros(count, bool), None
+        usable = np.zeros(count, bool)
         for attempt in range(ATTEMPTS + 1 if self.jitter else 1):
             todo = np.flatnonzero(~usable)
             size = 0.0 if attempt == ATTEMPTS else 0.5**attempt
@@ -166,7 +178,7 @@ class _Searches:
                 closest = Search(*(part[k] for part in search))
         failed = int((~usable[:needed]).sum())
         if failed:
-            raise StartError(_explained(self.target, closest, failed, needed))
+            raise StartError(_explanation(self.target, closest, failed, needed))
         rows = np.where(usable, np.arange(count), np.arange(count) % needed)
         return Points(found[rows], level[rows])
 
@@ -190,7 +202,9 @@ class _Searches:
         if dimension > MOST_DIMENSIONS:
             return found
         chains = np.arange(count, SEARCHES)
-        search = self._search(ATTEMPTS + HALVINGS + 1, chains, np.resize(WIDER, len(chains)))
+        search = self._search(
+            ATTEMPTS + HALVINGS + 1, chains, np.resize(WIDER_JITTERS, len(chains))
+        )
         kept = search.usable & ~is_absurd(search.log_density, found.log_density.max(), n)
         x = np.concatenate([found.x, search.x[kept]])
         level = np.concatenate([found.log_density, search.log_density[kept]])
@@ -198,29 +212,29 @@ class _Searches:
         return Points(x[rows], level[rows])
 
 
-def is_absurd(level, usual, n):
+def is_absurd(level: np.ndarray, usual: float, n: int) -> np.ndarray:
     """Which log densities are so far below that no chain with n numbers should be there."""
-    return level < usual - ABSURD * n
+    return level < usual - ABSURD_DEPTH * n
 
 
-def _local(target, _key, x):
+def _local(target: Target, _key: Any, x: Vector) -> Local:
     q, normals = target.plain().values_and_normals(x)
     return Local(q, normals, target.contains(x), target.log_density_at(x))
 
 
-def _check_guesses(target, guesses, name):
+def _check_guesses(target: Target, guesses: np.ndarray, name: str) -> None:
     local = _in_batches(_local, target, jax.random.key(0), guesses)
     for k, guess in enumerate(guesses):
-        where = f"{name} {_shown(guess)}" + (f" (point {k})" if len(guesses) > 1 else "")
+        where = f"{name} {_numbers(guess)}" + (f" (point {k})" if len(guesses) > 1 else "")
         if not np.isfinite(local.q[k]).all():
             raise InputError(
-                f"q is not finite at the {where}: q = {_shown(local.q[k])}."
+                f"q is not finite at the {where}: q = {_numbers(local.q[k])}."
                 " Start where it is defined."
             )
         if not local.inside[k]:
             walls = np.ravel(target.inside(jnp.asarray(guess)))
             raise InputError(
-                f"The {where} is outside the walls: inside = {_shown(walls)}, expected all >= 0."
+                f"The {where} is outside the walls: inside = {_numbers(walls)}, expected all >= 0."
             )
         if not np.isfinite(local.log_density[k]):
             raise InputError(
@@ -229,8 +243,8 @@ def _check_guesses(target, guesses, name):
             )
 
 
-def _in_batches(function, target, key, *rows):
-    """`function` of each row, in batches of one width."""
+def _in_batches(function: Callable[..., Any], target: Target, key: Any, *rows: np.ndarray) -> Any:
+    """`function` of each row, in batches of one width: what it returns, of NumPy's arrays."""
     total = len(rows[0])
     padded = [np.pad(a, [(0, -total % BATCH)] + [(0, 0)] * (a.ndim - 1), "edge") for a in rows]
     parts = [
@@ -241,30 +255,32 @@ def _in_batches(function, target, key, *rows):
 
 
 @functools.partial(jax.jit, static_argnums=0, compiler_options=RUN_ONCE)
-def _batch(function, target, key, *rows):
+def _batch(function: Callable[..., Any], target: Target, key: Any, *rows: Any) -> Any:
     one = functools.partial(function, target, key)
-    # `solve` is LAPACK's then: see limpet.engine.xla
-    if jax.eval_shape(target.values, rows[0][0]).size > UNROLLED:
+    # LAPACK's routines must not be batched: see limpet.engine.xla
+    if uses_lapack(jax.eval_shape(target.values, rows[0][0]).size):
         return jax.lax.map(lambda row: one(*row), rows)
     return jax.vmap(one)(*rows)
 
 
-def _search(target: Target, key, guess: Vector, size: Float[Array, ""], chain) -> Search:
+def _search(
+    target: Target, key: Any, guess: Vector, size: Float[Array, ""], chain: Int[Array, ""]
+) -> Search:
     """Levenberg-Marquardt from a perturbed guess, with steps across the surface only."""
     noise = jax.random.normal(jax.random.fold_in(key, chain), guess.shape)
     rms = jnp.linalg.norm(guess) / np.sqrt(len(guess))
     start = guess + size * jnp.where(rms > 0, rms, 1.0) * noise
 
-    def reached(x, values, normals):
+    def is_on_surface(x: Vector, values: Values, normals: Normals) -> Bool[Array, ""]:
         slope = jnp.linalg.norm(normals, axis=0)
         reach = jnp.linalg.norm(x) + jnp.linalg.norm(guess)
-        return jnp.all((jnp.abs(values) <= TOLERANCE * slope * reach) & jnp.isfinite(slope))
+        return jnp.all((jnp.abs(values) <= ON_SURFACE * slope * reach) & jnp.isfinite(slope))
 
-    def going(carry):
+    def goes_on(carry: tuple[Any, ...]) -> Bool[Array, ""]:
         i, x, values, normals, _ = carry
-        return (i < ITERATIONS) & ~reached(x, values, normals)
+        return (i < MOST_ITERATIONS) & ~is_on_surface(x, values, normals)
 
-    def update(carry):
+    def update(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         i, x, values, normals, damping = carry
         K = normals.T @ normals
         # Marquardt's scaling: the step is the same whatever units the constraints are in
@@ -278,27 +294,27 @@ def _search(target: Target, key, guess: Vector, size: Float[Array, ""], chain) -
         return i + 1, x, values, normals, jnp.where(better, damping / 10, 10 * damping + 1e-15)
 
     first = (0, start, *target.values_and_normals(start), 1e-3)
-    _, x, values, normals, _ = jax.lax.while_loop(going, update, first)
+    _, x, values, normals, _ = jax.lax.while_loop(goes_on, update, first)
     # from afar the tolerance was loose: a few undamped steps take the rest of the way
     last = jax.lax.fori_loop(0, 3, lambda _, carry: update(carry), (0, x, values, normals, 0.0))
     _, x, values, normals, _ = last
     # a gradient that vanishes on the surface is far smaller there than right beside it
     size, guess_size = jnp.linalg.norm(x), jnp.linalg.norm(guess)
-    beside = x + NEARBY * jnp.where(size > 1e-10 * guess_size, size, guess_size) * noise
+    beside = x + NEARBY_DISTANCE * jnp.where(size > 1e-10 * guess_size, size, guess_size) * noise
     scale = jnp.linalg.norm(target.values_and_normals(beside)[1], axis=0)
     scaled = normals / jnp.where(jnp.isfinite(scale) & (scale > 0), scale, 1.0)
     rank = jnp.linalg.svd(jnp.where(jnp.isfinite(scaled), scaled, 0.0), compute_uv=False)[-1]
-    on = reached(x, values, normals)
+    reached = is_on_surface(x, values, normals)
     log_density = target.log_density_at(x)
     allowed = target.contains(x) & jnp.isfinite(log_density)
-    return Search(x, values, log_density, on, rank, on & (rank > SINGULAR) & allowed)
+    return Search(x, values, log_density, reached, rank, reached & (rank > SMALLEST_RANK) & allowed)
 
 
-def check_resolution(target, points):
+def check_resolution(target: Target, points: np.ndarray) -> None:
     """Refuse an eps that doubles cannot resolve where the surface is."""
     local = _in_batches(_local, target, jax.random.key(0), points)
     size = np.linalg.norm(local.normals, axis=1) * np.linalg.norm(points, axis=1)[:, None]
-    smallest = RESOLUTION * np.finfo(float).eps * size.max(axis=0)
+    smallest = ROUNDING_ERRORS_IN_EPS * np.finfo(float).eps * size.max(axis=0)
     if (target.eps < smallest).any():
         raise InputError(
             f"eps={np.asarray(target.eps).tolist()} is below what double precision resolves on this"
@@ -307,7 +323,8 @@ def check_resolution(target, points):
         )
 
 
-def _explained(target, closest, failed, count):
+def _explanation(target: Target, closest: Any, failed: int, count: int) -> str:
+    """Why no search of some chains succeeded, told by the one that came closest."""
     x = closest.x
     if not closest.reached:
         import scipy.optimize  # slow to import, and wanted here only
@@ -323,10 +340,10 @@ def _explained(target, closest, failed, count):
     singular = np.linalg.svd(normals, compute_uv=False) if finite else np.full(len(local.q), np.nan)
     if not finite:
         reason = (
-            f"The gradient of q is not finite there, {_shown(normals.T)}: look for a square root or"
-            " a norm of zero."
+            f"The gradient of q is not finite there, {_numbers(normals.T)}: look for a square root"
+            " or a norm of zero."
         )
-    elif closest.reached and closest.rank < SINGULAR:
+    elif closest.reached and closest.rank < SMALLEST_RANK:
         reason = (
             "The gradient of q loses rank there: look for a constraint that is given twice,"
             " squared, or implied by the others."
@@ -342,10 +359,11 @@ def _explained(target, closest, failed, count):
         reason = f"The log density there is {local.log_density}: start where it is finite."
     return (
         f"No start: {failed} of {count} searches found no usable point on the surface. The closest"
-        f" came within |q| = {np.linalg.norm(local.q):.3g} at x = {_shown(x)}, where the"
-        f" singular values of the gradient of q are {_shown(singular)}. {reason}"
+        f" came within |q| = {np.linalg.norm(local.q):.3g} at x = {_numbers(x)}, where the"
+        f" singular values of the gradient of q are {_numbers(singular)}. {reason}"
     )
 
 
-def _shown(array):
+def _numbers(array: Any) -> str:
+    """Numbers for a message: few digits, and few of them."""
     return np.array2string(np.asarray(array), precision=4, threshold=12, separator=", ")

@@ -95,14 +95,14 @@ class Kernel(abc.ABC):
 
     def __init_subclass__(cls) -> None:
         dataclasses.dataclass(frozen=True)(cls)
-        cls.__init__ = _checked(cls.__init__)
+        cls.__init__ = _checking_init(cls.__init__)
         jax.tree_util.register_pytree_node(cls, _flatten, functools.partial(_unflatten, cls))
         Kernel.known[cls.__name__] = cls
 
     def __getattr__(self, name: str) -> Any:
         if name not in self.renamed:
             raise AttributeError(f"limpet.{type(self).__name__} has no {name}")
-        return getattr(self, _todays_name(type(self), name))
+        return getattr(self, _current_name(type(self), name))
 
     @property
     def step_sizes(self) -> dict[Move, tuple[str, ...]]:
@@ -201,13 +201,13 @@ class Kernel(abc.ABC):
         return new._replace(x=layout.point(new.x)), info
 
 
-def _checked(init: Callable[..., None]) -> Callable[..., None]:
+def _checking_init(init: Callable[..., None]) -> Callable[..., None]:
     """The constructor of a sampler, which also knows old names, and refuses in words."""
 
     @functools.wraps(init)
     def checked(self: Kernel, *numbers: Any, **named: Any) -> None:
         kind = type(self)
-        named = {_todays_name(kind, name): value for name, value in named.items()}
+        named = {_current_name(kind, name): value for name, value in named.items()}
         fields = {field.name: field.default for field in dataclasses.fields(kind)}
         if unknown := [name for name in named if name not in fields]:
             hints = "".join(
@@ -228,7 +228,7 @@ def _checked(init: Callable[..., None]) -> Callable[..., None]:
     return checked
 
 
-def _todays_name(kind: type[Kernel], name: str) -> str:
+def _current_name(kind: type[Kernel], name: str) -> str:
     if name not in kind.renamed:
         return name
     today = kind.renamed[name]

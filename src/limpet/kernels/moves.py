@@ -121,7 +121,7 @@ def choose(flag: Bool[Array, ""], yes: Any, no: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(flag, a, b), yes, no)
 
 
-def on_surface(target: Surface, x: Vector, step_size: Any) -> State:
+def start_on_surface(target: Surface, x: Vector, step_size: Any) -> State:
     """The first state of a chain that makes steps of this size, at a point of the surface."""
     values, normals = target.values_and_normals(x)
     on, reach = jnp.bool_(True), reach_of(x, step_size)

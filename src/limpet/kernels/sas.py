@@ -34,15 +34,15 @@ from limpet.kernels.moves import (
     choose,
     judge,
     obstacle,
-    on_surface,
     project_twice,
     sooner,
+    start_on_surface,
 )
 from limpet.kernels.noise import Noise
 from limpet.kernels.sas_moves import RULES, Random, Rule, Step
 from limpet.kernels.trajectory import (
     Trajectory,
-    first_number,
+    first_slides,
     follow,
     is_forced,
     push_of,
@@ -172,12 +172,12 @@ class SAS(Kernel):
             "sigma_tan": eps if self.sigma_tan is None else self.sigma_tan,
             "sigma_on": eps if self.sigma_on is None else self.sigma_on,
             "sigma_sft": 0.7 * eps if self.sigma_sft is None else self.sigma_sft,
-            "trajectory": first_number(self.trajectory),
+            "trajectory": first_slides(self.trajectory),
         }
 
     def start(self, target: Target, x: Vector) -> State:
         """On S, at x."""
-        return on_surface(target, x, self.sigma_hrd)
+        return start_on_surface(target, x, self.sigma_hrd)
 
     def move(
         self, target: Target, tuned: dict[str, Any], noise: Noise, state: State

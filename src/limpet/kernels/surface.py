@@ -6,7 +6,7 @@ from jaxtyping import Array, Bool
 
 from limpet.errors import InputError
 from limpet.kernels.base import Info, State
-from limpet.kernels.moves import on_surface
+from limpet.kernels.moves import start_on_surface
 from limpet.kernels.noise import Noise
 from limpet.kernels.trajectory import TrajectoryKernel, make_trajectory
 from limpet.shapes import Vector
@@ -60,7 +60,7 @@ class SurfaceSampler(TrajectoryKernel):
 
     def start(self, target: Target, x: Vector) -> State:
         """At x."""
-        return on_surface(target, x, self.step_size)
+        return start_on_surface(target, x, self.step_size)
 
     def move(
         self, target: Target, tuned: dict[str, Any], noise: Noise, state: State

@@ -35,7 +35,7 @@ from limpet.kernels.noise import Noise
 from limpet.shapes import Values, Vector
 from limpet.target import Target
 
-FIRST_NUMBER = 8  # slides of a trajectory, before warm-up knows better: a few, so that it is cheap
+FIRST_SLIDES = 8  # slides of a trajectory, before warm-up knows better: a few, so that it is cheap
 ACCEPTANCE = 0.8  # of trajectories: Hamiltonian Monte Carlo is most effective near it (NUTS: 0.8)
 JITTER = 0.3  # slides are longer or shorter by up to this share: enough to break up any period
 
@@ -85,7 +85,7 @@ class TrajectoryKernel(Kernel):
 
     def sizes(self, target: Target) -> dict[str, Any]:
         """How long slides are, and how many."""
-        return {"step_size": self.step_size, "steps": first_number(self.steps)}
+        return {"step_size": self.step_size, "steps": first_slides(self.steps)}
 
 
 def make_trajectory(
@@ -107,9 +107,9 @@ def make_trajectory(
     return new, Info(jnp.asarray(Move.HARD), outcome, acceptance)
 
 
-def first_number(steps: int | None) -> int:
+def first_slides(steps: int | None) -> int:
     """How many slides trajectories have that were asked to have so many, before warm-up."""
-    return FIRST_NUMBER if steps is None else steps
+    return FIRST_SLIDES if steps is None else steps
 
 
 def is_forced(steps: int | None) -> bool:
@@ -151,10 +151,10 @@ def follow(
         made, path = carry
         state, back, met = _slide_once(kernel, target, path.state, path.slide + path.push, level)
         push = push_of(target, state, h, forced, measure)
-        return made + 1, Trajectory(state, push - back, push, sooner(met, _unless_finite(push)))
+        return made + 1, Trajectory(state, push - back, push, sooner(met, _obstacle_in(push)))
 
     push = push_of(target, state, h, forced, measure)
-    met = jnp.where(active, _unless_finite(push), Outcome.ACCEPTED)
+    met = jnp.where(active, _obstacle_in(push), Outcome.ACCEPTED)
     return jax.lax.while_loop(going, go_on, (0, Trajectory(state, slide, push, met)))[1]
 
 
@@ -174,7 +174,7 @@ def push_of(target: Surface, state: State, h: Any, forced: bool, measure: float 
     return h**2 / 2 * tangent(state.normals, state.factor, jax.grad(held)(state.x))
 
 
-def _unless_finite(push: Vector) -> Int[Array, ""]:
+def _obstacle_in(push: Vector) -> Int[Array, ""]:
     return jnp.where(jnp.isfinite(jnp.sum(push)), Outcome.ACCEPTED, Outcome.NOT_FINITE)
 
 

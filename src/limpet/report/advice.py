@@ -1,5 +1,7 @@
 """What to tell a user about a run: what went wrong, the number behind it, and what to do."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import xarray as xr
 from scipy.special import gammaincinv
@@ -8,19 +10,21 @@ from limpet.errors import LimpetWarning, MixingWarning, warn
 from limpet.geometry.start import is_absurd
 from limpet.kernels.base import Kernel, Move, Outcome, State
 from limpet.layout import Layout
-from limpet.report.variables import measured
+from limpet.report.variables import measure_variables
 from limpet.run.mixing import APART, Worst, worst
 from limpet.run.online import FEWEST
+from limpet.run.tile_run import TileRun
 
-TELLING = 50  # proposals that tell something
-RARELY = 0.05  # acceptance of a move that is too low
-MOSTLY = 0.75  # share of failing projections that is too high; tuned steps may fail in half
-SINGULAR = 0.03  # share of the usual singular value below which gradients are dependent
-GENTLE = 0.25  # share of failing projections that a step size is advised for
-NAMED = 8  # most chains named in one message
-R_HAT = 1.01  # of chains that agree: the limit of Vehtari et al. (2021)
-ESS = 400  # enough for R-hat and the ESS itself to be trusted: Vehtari et al. (2021)
-LOOKED_AT = 2**23  # values of a run that are looked at again at its end, which takes half a second
+# What is worth a warning is a matter of judgement: where no source is named, a number is a choice.
+FEWEST_PROPOSALS = 50  # from which shares of outcomes are known to a tenth or so
+LOWEST_ACCEPTANCE = 0.05  # of a move
+MOST_FAILING = 0.75  # share of failing projections; with step sizes as tuned, half of them may fail
+ADVISED_FAILING = 0.25  # share of failing projections for which a step size is advised
+SINGULAR_SHARE = 0.03  # of the usual smallest singular value: below, gradients are dependent
+MOST_NAMED = 8  # chains named in one message
+HIGHEST_R_HAT = 1.01  # of chains that agree: Vehtari et al. (2021)
+FEWEST_EFFECTIVE = 400  # draws, for R-hat and the ESS itself to be trusted: Vehtari et al. (2021)
+MOST_VALUES_AGAIN = 2**23  # of a run, looked at again at its end: measured, half a second
 
 REMEDIES = {
     Outcome.FORWARD: "the projection did not reach the surface; make the step smaller",
@@ -31,14 +35,16 @@ REMEDIES = {
 }
 
 
-def warn_of(tree: xr.DataTree, kernel: Kernel, layout: Layout, dimension: int, watched: Worst):
+def warn_of(
+    tree: xr.DataTree, kernel: Kernel, layout: Layout, dimension: int, watched: Worst
+) -> None:
     """Warn of whatever a user should act on, after a run; `watched` is how it seemed to mix.
 
     Of all but very long runs, what is told of mixing is what `limpet.summary` shows.
     """
     counts = tree["moves"].to_dataset()["counts"].values
     proposals, accepted = counts.sum(axis=(1, 2)), counts[:, :, Outcome.ACCEPTED].sum(axis=1)
-    still = (accepted == 0) & (proposals >= TELLING)
+    still = (accepted == 0) & (proposals >= FEWEST_PROPOSALS)
     lp = tree["sample_stats"].to_dataset()["lp"]
     level = lp[:, -1].values if lp.sizes["draw"] else np.zeros(len(counts))
     low = is_absurd(level, np.median(level), layout.size)
@@ -58,25 +64,27 @@ def warn_of(tree: xr.DataTree, kernel: Kernel, layout: Layout, dimension: int, w
         _warn_of_mixing(tree["posterior"].to_dataset(), layout, watched)
 
 
-def _warn_of_starts(kernel, counts, level, still, low):
+def _warn_of_starts(
+    kernel: Kernel, counts: np.ndarray, level: np.ndarray, still: np.ndarray, low: np.ndarray
+) -> None:
     """Warn of chains that never moved, and of those that are still where no others are."""
     if low.any():
         far = "never" if still[low].all() else "hardly"
         warn(
-            f"Chains {listed(np.flatnonzero(low))} {far} left their start."
-            f" {_compared(level, low)} Until then leave these chains out of all means.",
+            f"Chains {name_chains(np.flatnonzero(low))} {far} left their start."
+            f" {_comparison(level, low)} Until then leave these chains out of all means.",
             LimpetWarning,
         )
     still = still & ~low
     if still.any():
-        names, why = listed(np.flatnonzero(still)), causes(kernel, counts[still])
+        names, why = name_chains(np.flatnonzero(still)), causes(kernel, counts[still])
         warn(
             f"Chains {names} never left their start. {why} Leave these chains out of all means.",
             LimpetWarning,
         )
 
 
-def _compared(level, low):
+def _comparison(level: np.ndarray, low: np.ndarray) -> str:
     """How low the log density of some chains is, and what to do about it."""
     others = level[~low] if not low.all() else level
     return (
@@ -86,7 +94,7 @@ def _compared(level, low):
     )
 
 
-def warn_of_singular_surface(begin: State, end: State):
+def warn_of_singular_surface(begin: State, end: State) -> None:
     """Warn if the gradients of q have become all but dependent, for chains that are on S.
 
     `begin` is where the chains started. How nearly dependent gradients are is told by their
@@ -96,11 +104,11 @@ def warn_of_singular_surface(begin: State, end: State):
         return
     scale = np.median(np.linalg.norm(begin.normals, axis=1), axis=0)
 
-    def smallest(normals):
+    def smallest(normals: np.ndarray) -> np.ndarray:
         return np.linalg.svd(np.nan_to_num(normals / scale), compute_uv=False)[:, -1]
 
     usual, now = np.median(smallest(begin.normals)), smallest(end.normals[end.on])
-    if now.min() < SINGULAR * usual:
+    if now.min() < SINGULAR_SHARE * usual:
         where = np.array2string(end.x[end.on][np.argmin(now)], precision=3, threshold=8)
         warn(
             f"The surface is singular, or nearly: at x = {where} the smallest singular value of the"
@@ -111,22 +119,28 @@ def warn_of_singular_surface(begin: State, end: State):
         )
 
 
-def _warn_of_failing_moves(tree, kernel, dimension, counts):
+def _warn_of_failing_moves(
+    tree: xr.DataTree, kernel: Kernel, dimension: int, counts: np.ndarray
+) -> None:
     """Warn of moves that are hardly ever accepted, sides never changed, projections that fail."""
     proposals, accepted = counts.sum(axis=2), counts[:, :, Outcome.ACCEPTED]
     for move in kernel.moves:
         total = counts[:, move].sum(axis=0)
-        if total.sum() < TELLING:
+        if total.sum() < FEWEST_PROPOSALS:
             continue
         alone = np.zeros_like(counts)
         alone[:, move] = counts[:, move]
         share = total[Outcome.ACCEPTED] / total.sum()
         failed = (total[Outcome.FORWARD] + total[Outcome.REVERSE]) / total.sum()
-        if move is Move.HARD and failed > MOSTLY:
+        if move is Move.HARD and failed > MOST_FAILING:
             # slides longer than some length fail: that length from the share, a size from it
             name = kernel.tunables[0].names[0]
             size = tree.attrs["parameters"][name]
-            better = size * _chi(dimension, 1 - min(failed, 1 - 1e-6)) / _chi(dimension, 1 - GENTLE)
+            better = (
+                size
+                * _chi(dimension, 1 - min(failed, 1 - 1e-6))
+                / _chi(dimension, 1 - ADVISED_FAILING)
+            )
             advised = f"Lower {name}={size:.3g} to about {better:.2g}, or let warm-up find it."
             if size != getattr(kernel, name):  # which it did, and would again
                 advised = (
@@ -134,78 +148,79 @@ def _warn_of_failing_moves(tree, kernel, dimension, counts):
                     f" smaller one, such as {better:.2g}, give the kernel that and warmup=0."
                 )
             warn(f"Most projections failed. {causes(kernel, alone)} {advised}", LimpetWarning)
-        elif share < RARELY:
+        elif share < LOWEST_ACCEPTANCE:
             how = "never accepted" if share == 0 else f"accepted in {share:.1%} of tries only"
             warn(f"One kind of move was {how}. {causes(kernel, alone)}", LimpetWarning)
     sides = [move for move in (Move.OFF, Move.ON) if move in kernel.moves]
-    held = ((accepted[:, sides] == 0) & (proposals[:, sides] >= TELLING)).any(axis=1)
+    held = ((accepted[:, sides] == 0) & (proposals[:, sides] >= FEWEST_PROPOSALS)).any(axis=1)
     if held.any() and not held.all():
         warn(
-            f"Chains {listed(np.flatnonzero(held))} did not change sides while others did: they may"
-            f" be where the surface is more curved. {causes(kernel, counts[held])}",
+            f"Chains {name_chains(np.flatnonzero(held))} did not change sides while others did:"
+            f" they may be where the surface is more curved. {causes(kernel, counts[held])}",
             LimpetWarning,
         )
 
 
-def _chi(dimension, share):
+def _chi(dimension: int, share: float) -> float:
     """The length that this share of Gaussian vectors is shorter than."""
     return np.sqrt(2 * gammaincinv(dimension / 2, share))  # scipy.stats takes a second to import
 
 
-def _warn_of_mixing(posterior, layout, watched):
+def _warn_of_mixing(posterior: xr.Dataset, layout: Layout, watched: Worst) -> None:
     """Warn of chains that disagree, and of too few effective draws."""
     chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
-    if chains * draws * layout.size <= LOOKED_AT:
-        _, measures = measured(posterior)
+    if chains * draws * layout.size <= MOST_VALUES_AGAIN:
+        _, measures = measure_variables(posterior)
         watched = worst(measures.r_hat, measures.ess, np.arange(layout.size))
+    r_hat = (
+        f"R-hat of {layout.labels[watched.r_hat_of]} is {watched.r_hat:.3f}, above {HIGHEST_R_HAT}"
+    )
     if watched.r_hat > APART:
         warn(
-            f"R-hat of {layout.labels[watched.r_hat_of]} is {watched.r_hat:.3f}, above {R_HAT}: the"
-            " chains disagree. They have been to different places, so that mean, mcse and ess say"
-            " little of the truth, and nothing of how many draws would do. Warm up and draw several"
-            " times longer; if R-hat stays, the surface may have parts that no chain travels"
-            " between.",
+            f"{r_hat}: the chains disagree. They have been to different places, so that mean, mcse"
+            " and ess say little of the truth, and nothing of how many draws would do. Warm up and"
+            " draw several times longer; if R-hat stays, the surface may have parts that no chain"
+            " travels between.",
             MixingWarning,
         )
         return
-    if watched.r_hat > R_HAT:
+    if watched.r_hat > HIGHEST_R_HAT:
         # of chains that do mix, R-hat^2 - 1 falls as one over the draws
-        needed = draws * (watched.r_hat**2 - 1) / (R_HAT**2 - 1)
+        needed = draws * (watched.r_hat**2 - 1) / (HIGHEST_R_HAT**2 - 1)
         warn(
-            f"R-hat of {layout.labels[watched.r_hat_of]} is {watched.r_hat:.3f}, above {R_HAT}: the"
-            f" chains do not agree yet. Draw about {needed:,.0f} per chain, or warm up for longer;"
-            " if it stays, the surface may have parts that no chain travels between.",
+            f"{r_hat}: the chains do not agree yet. Draw about {needed:,.0f} per chain, or warm up"
+            " for longer; if it stays, the surface may have parts that no chain travels between.",
             MixingWarning,
         )
-    if watched.ess < ESS:
-        needed = draws * ESS / watched.ess
+    if watched.ess < FEWEST_EFFECTIVE:
+        needed = draws * FEWEST_EFFECTIVE / watched.ess
         warn(
             f"The effective sample size of {layout.labels[watched.ess_of]} is {watched.ess:.0f}, of"
-            f" {chains * draws:,} draws: for {ESS}, draw about {needed:,.0f} per chain, or use more"
-            " chains.",
+            f" {chains * draws:,} draws: for {FEWEST_EFFECTIVE}, draw about {needed:,.0f} per"
+            " chain, or use more chains.",
             MixingWarning,
         )
 
 
-def stuck_message(kernel: Kernel, voyages) -> str:
+def stuck_message(kernel: Kernel, tiles: Sequence[TileRun]) -> str:
     """Which chains are stuck, where, and why."""
     chains, counts, levels, stuck, where = [], [], [], [], "on"
-    for voyage in voyages:
-        waiting = np.flatnonzero(voyage.stuck)
-        chains.extend(voyage.first_chain + waiting)
-        counts.extend(voyage.collector.counts[0, waiting])
-        levels.extend(np.asarray(voyage.states.log_density)[: voyage.chains])
-        stuck.extend(voyage.stuck)
-        if not voyage.collector.kept["posterior"].full[waiting].all():
+    for tile in tiles:
+        waiting = np.flatnonzero(tile.stuck)
+        chains.extend(tile.first_chain + waiting)
+        counts.extend(tile.collector.counts[0, waiting])
+        levels.extend(np.asarray(tile.states.log_density)[: tile.chains])
+        stuck.extend(tile.stuck)
+        if not tile.collector.kept["posterior"].full[waiting].all():
             where = "off"
     message = (
-        f"Chains {listed(chains)} made fewer draws than asked for, and no visit {where} the"
-        f" surface in the last {voyages[0].patience:,.0f} steps. {causes(kernel, np.array(counts))}"
+        f"Chains {name_chains(chains)} made fewer draws than asked for, and no visit {where} the"
+        f" surface in the last {tiles[0].patience:,.0f} steps. {causes(kernel, np.array(counts))}"
     )
     level = np.array(levels)
-    low = np.array(stuck) & is_absurd(level, np.median(level), voyages[0].states.x.shape[1])
+    low = np.array(stuck) & is_absurd(level, np.median(level), tiles[0].states.x.shape[1])
     if low.any():
-        message += f" {_compared(level, low)}"
+        message += f" {_comparison(level, low)}"
     # a chain that is never off the surface tries no On moves, and that is not its trouble
     move, name = getattr(Move, where.upper()), f"{where}_probability"
     if move in kernel.moves and not np.sum(counts, axis=(0, 2))[move]:
@@ -230,7 +245,7 @@ def causes(kernel: Kernel, counts: np.ndarray) -> str:
     return " ".join(sentences)
 
 
-def listed(chains):
+def name_chains(chains: Sequence[int] | np.ndarray) -> str:
     """The first few chains by number."""
-    names = ", ".join(map(str, chains[:NAMED]))
-    return names if len(chains) <= NAMED else f"{names} and {len(chains) - NAMED} more"
+    names = ", ".join(map(str, chains[:MOST_NAMED]))
+    return names if len(chains) <= MOST_NAMED else f"{names} and {len(chains) - MOST_NAMED} more"

@@ -11,11 +11,11 @@ import numpy as np
 from limpet.errors import InputError, LimpetWarning, real_array, warn
 from limpet.run.mixing import HalfChains, diagnose
 
-ENOUGH = 50  # draws, in units of tau, below which tau itself is uncertain by half: Sokal's advice
-POINTS = 2_048  # batches of a half chain at most: two halves of 128 chains take 4 MB a variable
-CHAINS = 128  # read together, since stores are cut into tiles of 128 chains
-READ = 2**20  # values read at once: 8 MB, and as much again for each copy and power of them
-HELD = 2**23  # batch sums held at once, of all variables that are read together: 64 MB
+FEWEST_TAUS = 50  # draws, in units of tau; with fewer tau is uncertain by half: Sokal's advice
+MOST_BATCHES = 2_048  # of a half chain: two halves of 128 chains take 4 MB a variable
+CHAINS_AT_ONCE = 128  # that are read: stores are cut into tiles of 128 chains
+VALUES_AT_ONCE = 2**20  # that are read: 8 MB, and as much again for each copy and power of them
+SUMS_AT_ONCE = 2**23  # of batches, of all variables that are read together: 64 MB
 
 Read = Callable[[slice, slice], np.ndarray]  # chains, draws -> values (chain, draw, variable)
 
@@ -56,10 +56,10 @@ def autocorrelation_time(f) -> float:
     if np.isnan(tau):
         tau = float(f.shape[-1])
         warn("f never changes: it has no autocorrelation time. Look at why.", LimpetWarning)
-    elif np.isnan(found.window[0]) or f.size < ENOUGH * tau:
+    elif np.isnan(found.window[0]) or f.size < FEWEST_TAUS * tau:
         warn(
             f"{f.size} draws in chains of {f.shape[-1]} are too few to tell their autocorrelation"
-            f" time, which looks like {tau:.3g} or more: draw at least {ENOUGH * tau:.0f}.",
+            f" time, which looks like {tau:.3g} or more: draw at least {FEWEST_TAUS * tau:.0f}.",
             LimpetWarning,
         )
     return tau
@@ -82,20 +82,20 @@ def measure(read: Read, chains: int, draws: int, variables: int) -> Measures:
 
     Variables whose sums fit together are measured in one pass over the draws.
     """
-    halves, width = Halves(draws), min(chains, CHAINS)
-    step = max(1, READ // (width * variables) // halves.length) * halves.length
-    together = max(1, HELD // (width * 2 * max(halves.batches, 1)))
+    halves, width = Halves(draws), min(chains, CHAINS_AT_ONCE)
+    step = max(1, VALUES_AT_ONCE // (width * variables) // halves.length) * halves.length
+    together = max(1, SUMS_AT_ONCE // (width * 2 * max(halves.batches, 1)))
     tiles = [slice(at, min(at + width, chains)) for at in range(0, chains, width)]
     groups = [slice(at, at + together) for at in range(0, variables, together)]
 
     def values(tile, part, group):
         return np.ascontiguousarray(np.moveaxis(read(tile, part)[:, :, group], 2, 0))
 
-    found = [_measured(values, tiles, halves, step, group) for group in groups]
+    found = [_measure_group(values, tiles, halves, step, group) for group in groups]
     return Measures(*map(np.concatenate, zip(*found, strict=True)))
 
 
-def _measured(values, tiles, halves, step, group):
+def _measure_group(values, tiles, halves, step, group):
     """The measures of a group of variables."""
     centre, scale = _centre_and_scale(values(tiles[0], slice(0, step), group))
     totals = np.zeros((2, len(centre)))
@@ -135,7 +135,7 @@ class Halves:
 
     def __init__(self, draws: int):
         half = draws // 2
-        self.length = max(1, -(-half // POINTS))
+        self.length = max(1, -(-half // MOST_BATCHES))
         self.batches = half // self.length
         self.draws, self.starts = draws, (0, draws - half)
 

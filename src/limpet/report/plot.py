@@ -10,21 +10,22 @@ import xarray as xr
 from limpet.draws.tree import OUTCOMES
 from limpet.kernels.base import Move
 from limpet.layout import labels
-from limpet.report.diagnostics import ENOUGH, autocorrelation
+from limpet.report.diagnostics import FEWEST_TAUS, autocorrelation
 from limpet.report.summary import check_draws, counted_of, steps_per_draw
-from limpet.report.variables import measured
+from limpet.report.variables import measure_variables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SHOWN = 6  # most variables with a row of their own
-CORRELATED = 500_000  # most values of a variable that its curve of autocorrelation is made of
-POOLED = 200_000  # most values of a variable that trace and density are made of
-TRACED = 250  # most points of a curve
-FAIR = 500  # draws of a chain from which its own density is worth drawing
-POINTS = 5_000  # most points drawn in space
-FEW_LAGS = 10  # lags of a curve at least, if there are as many draws
-WRITABLE = 0.07  # share of a bar wide enough to write in
+# How much is drawn: what can be told apart in a figure eight inches wide, and is soon read.
+MOST_VARIABLES = 6  # with a row of their own
+CORRELATION_VALUES = 500_000  # of a variable that its autocorrelation is made of, at most
+DENSITY_VALUES = 200_000  # of a variable that trace and density are made of, at most
+CURVE_POINTS = 250  # at most
+FEWEST_FOR_DENSITY = 500  # draws of a chain, for its own density to be worth drawing
+SPACE_POINTS = 5_000  # draws shown in space, at most
+FEWEST_LAGS = 10  # of a curve, if there are as many draws
+NARROWEST_LABEL = 0.07  # share of a bar that is wide enough to write in
 # Tol's and Okabe and Ito's colours, which the colour-blind can tell apart
 COLORS = {
     "accepted": "#4477aa",
@@ -34,7 +35,7 @@ COLORS = {
     "metropolis": "#cccccc",
     "not_finite": "#000000",
 }
-CHAINS, POOL, INK = ("#0072b2", "#e69f00", "#009e73"), "#c9d3da", "#333333"
+CHAIN_COLORS, POOL_COLOR, INK_COLOR = ("#0072b2", "#e69f00", "#009e73"), "#c9d3da", "#333333"
 LEFT = {"loc": "left", "fontsize": 9}  # clear of the power of ten, which is on the right
 
 
@@ -73,7 +74,7 @@ def plot(draws: xr.DataTree) -> "Figure":
         for name, array in posterior.data_vars.items()
         for label, place in _places(name, array)
     ]
-    _, measures = measured(posterior)
+    _, measures = measure_variables(posterior)
     shown = _slowest(measures.tau)
     spatial = len(variables) in (2, 3)
     counts = counted_of(draws)["counts"]
@@ -96,11 +97,11 @@ def plot(draws: xr.DataTree) -> "Figure":
             figure.add_subplot(grid[row, column], label=f"{kind} of {label}")
             for column, kind in enumerate(("trace", "density", "autocorrelation"))
         )
-        part = _part(array, POOLED, fewest_chains=256, spread=True)
+        part = _part(array, DENSITY_VALUES, fewest_chains=256, spread=True)
         values = array.isel(part).values
         _draw_trace(trace, label, values, part["draw"].step)
         _draw_density(density, values)
-        run = array.isel(_part(array, CORRELATED)).values
+        run = array.isel(_part(array, CORRELATION_VALUES)).values
         _draw_correlation(correlation, run, measures.tau[i], measures.window[i], array.size)
         if row == len(shown):
             trace.set_xlabel("draw", **LEFT)
@@ -149,7 +150,7 @@ def _part(draws, most, fewest_chains=8, spread=False):
 def _slowest(tau):
     """Which variables have the largest autocorrelation times, in their order."""
     tau = np.where(np.isnan(tau), np.inf, tau)  # what never changes is worth a look
-    return sorted(np.argsort(tau, kind="stable")[-SHOWN:])
+    return sorted(np.argsort(tau, kind="stable")[-MOST_VARIABLES:])
 
 
 def _draw_moves(axes, counts, bars):
@@ -159,7 +160,7 @@ def _draw_moves(axes, counts, bars):
         for outcome in used:
             name, share = outcome.replace("_", " "), row[outcome] / max(proposals, 1)
             axes.barh(y, share, 0.5, left, color=COLORS[outcome], label=name if y == 0 else "")
-            if share >= WRITABLE:
+            if share >= NARROWEST_LABEL:
                 ink = "black" if outcome in ("metropolis", "forward") else "white"
                 style = {"ha": "center", "va": "center", "fontsize": 8, "color": ink}
                 axes.text(left + share / 2, y, f"{share:.1%}", **style)
@@ -167,7 +168,7 @@ def _draw_moves(axes, counts, bars):
                 small.append(f"{name} {100 * share:.2g}%")
             left += share
         note = "; ".join([f"{proposals:,} proposals", *small])
-        axes.text(0, y + 0.3, note, va="top", fontsize=8, color=INK)
+        axes.text(0, y + 0.3, note, va="top", fontsize=8, color=INK_COLOR)
     style = {"ncols": len(used), "frameon": False, "borderpad": 0, "fontsize": 8}
     above = {"bbox_to_anchor": (0, -0.35), "bbox_transform": axes.get_yaxis_transform()}
     axes.legend(loc="lower left", handlelength=1, **above, **style)
@@ -179,7 +180,7 @@ def _draw_moves(axes, counts, bars):
 
 
 def _draw_space(axes, variables):
-    part = _part(variables[0][1], POINTS, fewest_chains=256, spread=True)
+    part = _part(variables[0][1], SPACE_POINTS, fewest_chains=256, spread=True)
     columns = [array.isel(part).values.ravel() for _, array in variables]
     style = {"s": 4, "linewidths": 0, "color": COLORS["accepted"], "rasterized": True}
     axes.scatter(*columns, alpha=max(0.3, 1 / (1 + columns[0].size / 1_000)), **style)
@@ -201,7 +202,7 @@ def _draw_space(axes, variables):
 
 
 def _draw_trace(axes, label, values, every):
-    step = -(-values.shape[1] // TRACED)
+    step = -(-values.shape[1] // CURVE_POINTS)
     x = every * np.arange(values.shape[1])[::step]
     for chain, color in _few(values):
         axes.plot(x, chain[::step], color=color, linewidth=0.6, alpha=0.8)
@@ -212,12 +213,12 @@ def _draw_trace(axes, label, values, every):
 
 def _draw_density(axes, values):
     if np.ptp(values) == 0:
-        axes.plot([values.flat[0]] * 2, [0, 1], color=CHAINS[0])
+        axes.plot([values.flat[0]] * 2, [0, 1], color=CHAIN_COLORS[0])
     else:
         bins = min(30, int(2 * values.size ** (1 / 3)))  # Rice's rule, for short runs
         edges = np.unique(np.linspace(values.min(), values.max(), bins + 1))
-        axes.hist(values.ravel(), edges, density=True, color=POOL)
-        for chain, color in _few(values) if values.shape[1] >= FAIR else ():
+        axes.hist(values.ravel(), edges, density=True, color=POOL_COLOR)
+        for chain, color in _few(values) if values.shape[1] >= FEWEST_FOR_DENSITY else ():
             heights = np.histogram(chain, edges, density=True)[0]
             axes.stairs(heights, edges, color=color, linewidth=0.8)
     axes.locator_params(axis="x", nbins=4)
@@ -232,23 +233,23 @@ def _draw_correlation(axes, values, tau, window, draws):
         axes.set_axis_off()
         return
     told = not np.isnan(window)
-    last = min(len(correlation) - 1, max(2 * int(window), FEW_LAGS) if told else draws)
-    lags = np.unique(np.linspace(0, last, TRACED).astype(int))
-    axes.axhline(0, color=INK, linewidth=0.6)
+    last = min(len(correlation) - 1, max(2 * int(window), FEWEST_LAGS) if told else draws)
+    lags = np.unique(np.linspace(0, last, CURVE_POINTS).astype(int))
+    axes.axhline(0, color=INK_COLOR, linewidth=0.6)
     if told:
-        axes.axvspan(0, window, color=POOL, alpha=0.5, linewidth=0)
-    axes.axvline(tau, color=INK, linewidth=0.8, linestyle=":")
-    axes.plot(lags, correlation[lags], color=CHAINS[0], linewidth=1, marker="." * (last < 25))
+        axes.axvspan(0, window, color=POOL_COLOR, alpha=0.5, linewidth=0)
+    axes.axvline(tau, color=INK_COLOR, linewidth=0.8, linestyle=":")
+    axes.plot(lags, correlation[lags], color=CHAIN_COLORS[0], linewidth=1, marker="." * (last < 25))
     lowest = min(-0.1, 1.05 * correlation[lags].min())
     axes.set(xlim=(0, last), ylim=(lowest, 1.05), yticks=[0, 0.5, 1])
     axes.locator_params(axis="x", nbins=5, integer=True)
     number = f"{tau:.3g}" if tau < 1_000 else f"{tau:,.0f}"
-    enough = told and draws >= ENOUGH * tau
+    enough = told and draws >= FEWEST_TAUS * tau
     text = f"τ = {number}, window {window:,.0f}" if enough else f"τ ≥ {number}? too few draws"
     axes.set_title(text, **LEFT)
 
 
 def _few(chains):
     """A few chains, spread over all, and their colours."""
-    chosen = np.linspace(0, len(chains) - 1, min(len(chains), len(CHAINS))).astype(int)
-    return zip(chains[chosen], CHAINS, strict=False)
+    chosen = np.linspace(0, len(chains) - 1, min(len(chains), len(CHAIN_COLORS))).astype(int)
+    return zip(chains[chosen], CHAIN_COLORS, strict=False)

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import IO, NamedTuple, cast
 
 import rich.console
 import rich.live
@@ -19,9 +19,9 @@ from rich.progress_bar import ProgressBar
 from limpet.errors import InputError, LimpetWarning, warn
 from limpet.report import notebook
 
-SECONDS = 10.0  # between two plain lines
-BAR = 32  # columns of the bar, where there is room for it
-BESIDE = 48  # columns that the rest of its line takes
+SECONDS_BETWEEN_LINES = 10.0  # of plain text: few in a log, and soon enough for a person
+BAR_COLUMNS = 32  # where there is room for them: the panel then has 80, as terminals usually do
+COLUMNS_BESIDE_BAR = 48  # that the rest of its line takes
 DOING = {
     "start": "starting",
     "compile": "compiling",
@@ -71,7 +71,7 @@ def at_the_start(chains: int, draws: int) -> Progress:
 def show_progress(progress: bool | Show) -> Iterator[Show]:
     """A function to be given the progress now and then."""
     if callable(progress):
-        yield _Heard(progress)
+        yield _UsersFunction(progress)
     elif not isinstance(progress, bool):
         raise InputError(
             f"progress={progress!r}: expected True, False, or a function that is given a"
@@ -80,7 +80,7 @@ def show_progress(progress: bool | Show) -> Iterator[Show]:
     elif not progress:
         yield lambda _: None
     else:
-        console = rich.console.Console(file=unfailing(sys.stderr))
+        console = rich.console.Console(file=cast(IO[str], Unfailing(sys.stderr)))
         if console.is_jupyter:
             cell = notebook.Display(rich.text.Text("limpet starting", style="bold"))
             yield lambda now: cell.update(panel(now, notebook.WIDTH))
@@ -99,7 +99,7 @@ def is_live(console: rich.console.Console) -> bool:
 
 
 class Unfailing:
-    """A stream that drops what it cannot write: nobody reads it any more."""
+    """A stream that drops what it cannot write: nobody reads it any more, or there is none."""
 
     def __init__(self, stream):
         self.stream = stream
@@ -128,12 +128,7 @@ class Unfailing:
         return getattr(self.stream, name)
 
 
-def unfailing(stream) -> Any:
-    """A stream that takes everything; there is no standard error at all in some programs."""
-    return Unfailing(stream)
-
-
-class _Heard:
+class _UsersFunction:
     """A user's function, which may fail: that is worth a warning, once."""
 
     def __init__(self, function: Show):
@@ -202,7 +197,7 @@ class _Lines(_Latest):
             self._print()
 
     def _tick(self):
-        while not self.over.wait(SECONDS):
+        while not self.over.wait(SECONDS_BETWEEN_LINES):
             self._print()
 
     def _print(self):
@@ -217,7 +212,7 @@ def line(now: Progress) -> str:
         doing = f"limpet: {now.chains:,} chains, {_doing(now)}"
         return ", ".join([doing, *_before(now), *_pace(now), *elapsed])
     share = f"limpet: {now.draws:,} of {now.asked:,} draws ({now.draws / now.asked:.0%})"
-    accepted = [f"{figure} accepted" for figure in _accepted(now)]
+    accepted = [f"{figure} accepted" for figure in _acceptance(now)]
     return ", ".join([share, *_pace(now), *accepted, *_mixing(now), *elapsed])
 
 
@@ -225,7 +220,7 @@ def panel(now: Progress, width: int = 80):
     """The progress as a bar with figures below it: as many lines from first to last."""
     done, whole = (now.steps, now.warmup) if now.phase == "warmup" else (now.draws, now.asked)
     whole = max(whole, 1)  # there may be no warm-up
-    columns = max(1, min(BAR, width - BESIDE))
+    columns = max(1, min(BAR_COLUMNS, width - COLUMNS_BESIDE_BAR))
     bar = ProgressBar(whole, done, width=columns, pulse=now.phase in OPEN_ENDED)
     bar.complete_style = bar.pulse_style = "cyan"
     bar.finished_style = "green"
@@ -239,7 +234,7 @@ def panel(now: Progress, width: int = 80):
     draws = f"{now.draws:>{len(asked)},} of {asked}"
     figures = {
         "draws": [draws, *_before(now), *_pace(now)],
-        "accepted": _accepted(now),
+        "accepted": _acceptance(now),
         "mixing": _mixing(now),
     }
     for name, values in figures.items():
@@ -268,7 +263,7 @@ def _pace(now):
         yield f"{_clock(now.seconds_left)} left"
 
 
-def _accepted(now):
+def _acceptance(now):
     for move, acceptance in now.acceptance.items():
         if acceptance is not None:
             yield f"{move} {acceptance:.1%}"

@@ -15,7 +15,7 @@ from limpet.draws.attributes import attributes_of
 from limpet.draws.tree import OUTCOMES, totals
 from limpet.errors import InputError
 from limpet.report import notebook
-from limpet.report.variables import measured
+from limpet.report.variables import measure_variables
 
 COLUMNS = ("mean", "sd", "mcse", "tau", "ess", "r_hat")
 FORMATS = {"sd": "#.4g", "tau": "#.3g", "ess": ",.0f", "r_hat": ".3f"}
@@ -183,6 +183,6 @@ def check_draws(draws) -> xr.Dataset:
 
 
 def _variables(posterior):
-    names, measures = measured(posterior)
+    names, measures = measure_variables(posterior)
     columns = {name: ("variable", getattr(measures, name)) for name in COLUMNS}
     return xr.Dataset(columns, coords={"variable": names})

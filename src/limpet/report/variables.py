@@ -9,7 +9,7 @@ from limpet.layout import labels
 from limpet.report.diagnostics import Measures, measure
 
 
-def measured(posterior: xr.Dataset) -> tuple[list[str], Measures]:
+def measure_variables(posterior: xr.Dataset) -> tuple[list[str], Measures]:
     """The scalar variables of these draws, and the measures of each; nothing stays loaded."""
     names, found = [], []
     for name, array in posterior.data_vars.items():
