@@ -237,11 +237,11 @@ TRAVEL_MUTANTS = {
         "SurfaceSampler",
         _one(
             "kernels.trajectory",
-            "tangent(state.normals, state.factor, jax.grad(held)(state.x))",
-            "jax.grad(held)(state.x)",
+            "tangent(state.normals, state.factor, jax.grad(log_density)(state.x))",
+            "jax.grad(log_density)(state.x)",
         ),
     ),
-    "trajectory: log density of the last leap alone": (
+    "trajectory: log density of the last slide alone": (
         "SurfaceSampler",
         _one(
             "kernels.trajectory",
@@ -277,7 +277,7 @@ TRAVEL_MUTANTS = {
             "back = second_slide",
         ),
     ),
-    "SAS: last leap checked against the first point": (
+    "SAS: last slide checked against the first point": (
         "SAS",
         _one("kernels.sas", "came_back(self, second, here)", "came_back(self, second, state)"),
     ),

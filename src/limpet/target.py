@@ -192,7 +192,7 @@ class _OnVectors:
 
 
 def _rebuild(functions: tuple[Callable | None, ...], numbers: tuple[Any, ...]) -> Target:
-    # JAX puts anything in the place of numbers, which the constructor would refuse
+    # without the constructor, which would refuse what JAX puts in the place of numbers
     target = object.__new__(Target)
     target.q, target.log_density, target.inside = functions
     (target.eps,) = numbers

@@ -8,6 +8,7 @@ import abc
 import dataclasses
 import enum
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, dataclass_transform
 
@@ -39,7 +40,7 @@ class Outcome(enum.IntEnum):
     FORWARD = 1  # the projection did not reach the surface
     REVERSE = 2  # the way back does not lead to where it came from
     WALL = 3  # outside the walls
-    METROPOLIS = 4  # the coin said no
+    METROPOLIS = 4  # refused with one minus its acceptance probability
     NOT_FINITE = 5  # q, its gradient or the log density was NaN or infinite
 
 
@@ -50,7 +51,7 @@ class State(NamedTuple):
     """
 
     x: Any
-    on: Bool[Array, ""]  # the surface
+    on: Bool[Array, ""]  # whether it is on the surface
     values: Values
     normals: Normals
     factor: Square
@@ -95,7 +96,7 @@ class Kernel(abc.ABC):
 
     def __init_subclass__(cls) -> None:
         dataclasses.dataclass(frozen=True)(cls)
-        cls.__init__ = _checking_init(cls.__init__)
+        cls.__init__ = _checking_init(cls)
         jax.tree_util.register_pytree_node(cls, _flatten, functools.partial(_unflatten, cls))
         Kernel.known[cls.__name__] = cls
 
@@ -201,31 +202,32 @@ class Kernel(abc.ABC):
         return new._replace(x=layout.point(new.x)), info
 
 
-def _checking_init(init: Callable[..., None]) -> Callable[..., None]:
+def _checking_init(kind: type[Kernel]) -> Callable[..., None]:
     """The constructor of a sampler, which also knows old names, and refuses in words."""
+    init, signature = kind.__init__, inspect.signature(kind.__init__)
+    defaults = {field.name: field.default for field in dataclasses.fields(kind)}
 
     @functools.wraps(init)
-    def checked(self: Kernel, *numbers: Any, **named: Any) -> None:
-        kind = type(self)
+    def check_and_init(self: Kernel, *numbers: Any, **named: Any) -> None:
         named = {_current_name(kind, name): value for name, value in named.items()}
-        fields = {field.name: field.default for field in dataclasses.fields(kind)}
-        if unknown := [name for name in named if name not in fields]:
+        if unknown := [name for name in named if name not in defaults]:
             hints = "".join(
                 f" {kind.elsewhere[name]}" for name in unknown if name in kind.elsewhere
             )
             raise InputError(
                 f"limpet.{kind.__name__} has no {', '.join(unknown)}: expected some of"
-                f" {', '.join(fields)}.{hints}"
+                f" {', '.join(defaults)}.{hints}"
             )
-        init(self, *numbers, **named)
+        given = signature.bind(self, *numbers, **named)
+        given.apply_defaults()
         for name, check in kind.checks.items():
-            value = getattr(self, name)
-            if value is not None or fields[name] is not None:
-                # a frozen dataclass has no other way to keep what was made of what it was given
-                object.__setattr__(self, name, check(name, value))
+            value = given.arguments[name]
+            if value is not None or defaults[name] is not None:
+                given.arguments[name] = check(name, value)
+        init(*given.args, **given.kwargs)
         self.check()
 
-    return checked
+    return check_and_init
 
 
 def _current_name(kind: type[Kernel], name: str) -> str:
@@ -243,7 +245,7 @@ def _flatten(kernel: Kernel) -> tuple[tuple[Any, ...], Any]:
 
 
 def _unflatten(kind: type[Kernel], program: Any, numbers: Any) -> Kernel:
-    # JAX puts anything in the place of numbers, which the constructor would refuse
+    # without the constructor, which would refuse what JAX puts in the place of numbers
     kernel = object.__new__(kind)
     vars(kernel).update(zip(program[0], numbers, strict=True))
     vars(kernel).update(program[1])

@@ -13,7 +13,7 @@ from limpet.kernels.base import Outcome, State
 from limpet.kernels.noise import Noise
 from limpet.shapes import Normals, Square, Values, Vector
 
-AT_ORIGIN = 1e-8  # of a step size: a chain that begins nearer to the origin than that begins at it
+AT_ORIGIN = 1e-8  # of a step size: a start nearer to the origin is at it, but for rounding
 
 
 class TwoProjections(NamedTuple):

@@ -1,11 +1,11 @@
 """The Surface Augmented Sampler: Magnani, arXiv 2206.05644, section 2.
 
 The chain has law pi_eps + pi_s: off the surface S it follows pi_eps, on it pi_s. On S it slides
-(Hard) or lets go (Off); off S it wanders (Soft) or lands (On). Beyond the paper, it may slide off
-S, too (Slide), along the level set {q = q(x)}: as a Hard move does along {q = 0}, and with the same
-acceptance, since |q| stays. All but Soft are two Newton projections of one form, so one pipeline
-serves a whole batch of chains; its branches spare a chain that goes alone what its move does not
-need:
+(Hard) or leaves (Off); off S it jumps anywhere (Soft) or lands (On). Beyond the paper, it may slide
+off S, too (Slide), along the level set {q = q(x)}: as a Hard move does along {q = 0}, and with the
+same acceptance, since |q| stays. All but Soft are two Newton projections of one form, so one
+pipeline serves a whole batch of chains; a chain that goes alone skips the branches that its move
+does not need:
 
     move   first projection                        second projection
     Hard   from x + slide, along G(x), to y        from y + back, along G(y): must return to x
@@ -185,7 +185,7 @@ class SAS(Kernel):
         """One step: the proposals of section 2.2, accepted with probability (2.2)."""
         sizes = self.sizes(target) | tuned
         sizes["sigma_prp"] = sizes["sigma_prp"] / target.eps  # q is divided by eps, too
-        made = self._choose(state.on, noise.choice)
+        made = self._choose(state, noise.choice)
 
         def those(holds: Callable[[Rule], bool]) -> Bool[Array, ""]:
             """Whether the move that is made is one of those."""
@@ -200,7 +200,7 @@ class SAS(Kernel):
         aside = those(lambda rule: rule.ends == "first" and not rule.begins_on)
 
         forced, random = is_forced(self.trajectory), _split(state, noise)
-        h = vary(sizes["sigma_hrd"], self._rest(state.on, noise.choice), forced)
+        h = vary(sizes["sigma_hrd"], self._jitter(state, noise.choice), forced)
         slide, level = h * random.tangent, jnp.where(aside, state.values, 0.0)
         path = Trajectory(state, slide, jnp.zeros_like(slide), jnp.asarray(Outcome.ACCEPTED))
         if forced:
@@ -258,22 +258,22 @@ class SAS(Kernel):
             low[rule.begins_on] = low[rule.begins_on] + share
         return intervals
 
-    def _choose(self, on: Bool[Array, ""], choice: Float[Array, ""]) -> Made:
-        """Which move is made."""
+    def _choose(self, state: State, choice: Float[Array, ""]) -> Made:
+        """Which move is made: the one whose interval has the choice."""
         made: Made = {}
         last = {rule.begins_on: move for move, rule in RULES.items()}
         for move, (low, share) in self._intervals().items():
             side = RULES[move].begins_on
-            made[move] = (on == side) & (choice >= low)
+            made[move] = (state.on == side) & (choice >= low)
             if move is not last[side]:  # whose interval ends at one, whatever the rounding
                 made[move] &= choice < low + share
         return made
 
-    def _rest(self, on: Bool[Array, ""], choice: Float[Array, ""]) -> Float[Array, ""]:
-        """What is left to chance after the choice of a slide: uniform on [0, 1)."""
+    def _jitter(self, state: State, choice: Float[Array, ""]) -> Float[Array, ""]:
+        """Where in the interval of a slide the choice is: uniform on [0, 1), if it is there."""
         intervals = self._intervals()
         pairs = zip(intervals[Move.HARD], intervals[Move.SLIDE], strict=True)
-        low, share = (jnp.where(on, *pair) for pair in pairs)
+        low, share = (jnp.where(state.on, *pair) for pair in pairs)
         return (choice - low) / share
 
 
@@ -286,14 +286,14 @@ def _split(state: State, noise: Noise) -> Random:
 
 
 def _jump(made: Made, state: State, sizes: dict[str, Any], random: Random) -> Vector:
-    """Where to, without a projection."""
+    """How far a chain jumps that makes a move without a projection, or before one."""
     jumps = {move: rule.jump for move, rule in RULES.items() if rule.jump is not None}
     steps = [jump(state, sizes, random) for jump in jumps.values()]
     return jnp.select([made[move] for move in jumps][:-1], steps[:-1], steps[-1])
 
 
 def _log_ratio(step: Step, made: Made) -> Float[Array, ""]:
-    """That of the move that is made."""
+    """The log ratio of the move that is made; the others' are not computed for a chain alone."""
     ratios = {
         function: cond(
             functools.reduce(

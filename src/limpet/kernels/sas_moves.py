@@ -44,14 +44,14 @@ class Step(NamedTuple):
     back: Vector  # the first of the same trajectory backwards
     h: Float[Array, ""]  # the size of its slides
     landings: TwoProjections
-    leaves: Bool[Array, ""]  # the surface, as Off does
+    leaves: Bool[Array, ""]  # whether it is from the surface to off it, as Off is
 
 
 class Rule(NamedTuple):
     """What one move does differently from the others."""
 
-    begins_on: bool  # S
-    ends_on: bool
+    begins_on: bool  # whether it begins on S, else off it
+    ends_on: bool  # whether it ends on S
     probability: Callable[[Any], Any]  # of the sampler: that a chain there makes this move
     ends: Literal["first", "second", "away"]  # where a projection landed, or where it jumped
     log_ratio: Callable[[Step], Float[Array, ""]]
@@ -70,8 +70,8 @@ def _kick(state: State, sizes: dict[str, Any], random: Random) -> Vector:
     return sizes["sigma_tan"] * random.tangent + along(state.normals, across_it)
 
 
-def _wander(state: State, sizes: dict[str, Any], random: Random) -> Vector:
-    """Anywhere (2.16)."""
+def _soft_jump(state: State, sizes: dict[str, Any], random: Random) -> Vector:
+    """By an isotropic Gaussian (2.16)."""
     return sizes["sigma_sft"] * random.z
 
 
@@ -148,7 +148,7 @@ RULES = {
         begins_on=False,
         ends_on=False,
         probability=lambda kernel: 1 - kernel.on_probability - kernel.slide_probability,
-        jump=_wander,
+        jump=_soft_jump,
         ends="away",
         projects=False,
         log_ratio=_soft_ratio,

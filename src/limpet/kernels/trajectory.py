@@ -35,9 +35,9 @@ from limpet.kernels.noise import Noise
 from limpet.shapes import Values, Vector
 from limpet.target import Target
 
-FIRST_SLIDES = 8  # slides of a trajectory, before warm-up knows better: a few, so that it is cheap
+FIRST_SLIDES = 8  # of a trajectory, until warm-up has found how many are best: a few, to be cheap
 ACCEPTANCE = 0.8  # of trajectories: Hamiltonian Monte Carlo is most effective near it (NUTS: 0.8)
-JITTER = 0.3  # slides are longer or shorter by up to this share: enough to break up any period
+JITTER = 0.3  # slides are longer or shorter by up to this share: a choice, to break up any period
 
 
 class Trajectory(NamedTuple):
@@ -108,7 +108,7 @@ def make_trajectory(
 
 
 def first_slides(steps: int | None) -> int:
-    """How many slides trajectories have that were asked to have so many, before warm-up."""
+    """How many slides a trajectory has before warm-up, where the user asked for so many."""
     return FIRST_SLIDES if steps is None else steps
 
 
@@ -124,7 +124,7 @@ def tunables_of(size: str, number: str, steps: int | None, *moves: Move) -> tupl
 
 
 def vary(size: Any, uniform: Any, forced: bool) -> Any:
-    """The size of a trajectory's slides; one length for all would go in circles somewhere."""
+    """The size of one trajectory's slides: if all had one length, some orbits would be periodic."""
     return size * (1 + JITTER * (2 * uniform - 1)) if forced else size
 
 
@@ -143,11 +143,11 @@ def follow(
 ) -> Trajectory:
     """The first `slides` slides of a trajectory that begins with this one, where q = level."""
 
-    def going(carry: tuple[Any, Trajectory]) -> Bool[Array, ""]:
+    def goes_on(carry: tuple[Any, Trajectory]) -> Bool[Array, ""]:
         made, path = carry
         return active & (made < slides) & (path.obstacle == Outcome.ACCEPTED)
 
-    def go_on(carry: tuple[Any, Trajectory]) -> tuple[Any, Trajectory]:
+    def add_slide(carry: tuple[Any, Trajectory]) -> tuple[Any, Trajectory]:
         made, path = carry
         state, back, met = _slide_once(kernel, target, path.state, path.slide + path.push, level)
         push = push_of(target, state, h, forced, measure)
@@ -155,26 +155,27 @@ def follow(
 
     push = push_of(target, state, h, forced, measure)
     met = jnp.where(active, _obstacle_in(push), Outcome.ACCEPTED)
-    return jax.lax.while_loop(going, go_on, (0, Trajectory(state, slide, push, met)))[1]
+    return jax.lax.while_loop(goes_on, add_slide, (0, Trajectory(state, slide, push, met)))[1]
 
 
 def push_of(target: Surface, state: State, h: Any, forced: bool, measure: float = 1.0) -> Vector:
     """h^2 F / 2, where F is the tangent part of the gradient of l - measure/2 log det K.
 
-    The gradient of log det K / 2 is that of the sum of W * G(x), with W = G K^-1 held fast. A
+    The gradient of log det K / 2 is that of the sum of W * G(x), with a fixed W = G K^-1. A
     trajectory of one slide, as in the paper, has no force.
     """
     if not forced:
         return jnp.zeros_like(state.x)
     W = measure * dual(state.normals, state.factor)
 
-    def held(x: Vector) -> Float[Array, ""]:
+    def log_density(x: Vector) -> Float[Array, ""]:
         return target.log_density_at(x) - jnp.sum(W * target.values_and_normals(x)[1])
 
-    return h**2 / 2 * tangent(state.normals, state.factor, jax.grad(held)(state.x))
+    return h**2 / 2 * tangent(state.normals, state.factor, jax.grad(log_density)(state.x))
 
 
 def _obstacle_in(push: Vector) -> Int[Array, ""]:
+    """NOT_FINITE if the force was not finite."""
     return jnp.where(jnp.isfinite(jnp.sum(push)), Outcome.ACCEPTED, Outcome.NOT_FINITE)
 
 
