@@ -28,6 +28,7 @@ lint: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/pyright --pythonpath $(BIN)/python -p pyright-strict.json
 
 $(VENV)/ready: requirements.txt pyproject.toml
 $(VENV)-bench/ready: bench/requirements.txt pyproject.toml

@@ -191,7 +191,7 @@ class _OnVectors:
         return self.function(self.layout.point(x))
 
 
-def _rebuild(functions: tuple[Callable | None, ...], numbers: tuple[Any, ...]) -> Target:
+def _rebuild(functions: tuple[Any, ...], numbers: tuple[Any, ...]) -> Target:
     # without the constructor, which would refuse what JAX puts in the place of numbers
     target = object.__new__(Target)
     target.q, target.log_density, target.inside = functions

@@ -16,9 +16,11 @@ RUN_ONCE = {"xla_backend_optimization_level": 0}
 MOST_NUMBERS_SIDE_BY_SIDE = 256
 # Two threads of XLA that are in batches of these at the same time can wait for each other for ever
 # (jaxlib 0.10: each hands its batch to the pool of threads that both are of): never batch them.
-LAPACK = {"cholesky", "lu", "qr", "geqrf", "householder_product", "triangular_solve"}
-LAPACK |= {"eig", "eigh", "svd", "schur", "hessenberg", "tridiagonal"}
-LAPACK |= {"limpet_factor", "limpet_solve", "limpet_pivots"}  # of `limpet.lanes.primitives`
+LAPACK = {
+    *("cholesky", "lu", "qr", "geqrf", "householder_product", "triangular_solve"),
+    *("eig", "eigh", "svd", "schur", "hessenberg", "tridiagonal"),
+    *("limpet_factor", "limpet_solve", "limpet_pivots"),  # of `limpet.lanes.primitives`
+}
 
 
 def scan(

@@ -231,7 +231,7 @@ def _check_guesses(target: Target, guesses: np.ndarray, name: str) -> None:
                 f"q is not finite at the {where}: q = {_numbers(local.q[k])}."
                 " Start where it is defined."
             )
-        if not local.inside[k]:
+        if target.inside is not None and not local.inside[k]:
             walls = np.ravel(target.inside(jnp.asarray(guess)))
             raise InputError(
                 f"The {where} is outside the walls: inside = {_numbers(walls)}, expected all >= 0."

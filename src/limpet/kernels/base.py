@@ -90,8 +90,6 @@ class Kernel(abc.ABC):
     checks: ClassVar[dict[str, Callable[[str, Any], Any]]] = {}  # by field: what it must be
     renamed: ClassVar[dict[str, str]] = {}  # fields' names of earlier versions, and today's
     elsewhere: ClassVar[dict[str, str]] = {}  # what people look for here, and where it is
-    moves: ClassVar[tuple[Move, ...]]
-    tunables: ClassVar[tuple[Tunable, ...]]
     known: ClassVar[dict[str, type["Kernel"]]] = {}  # by name, as a store says it
 
     def __init_subclass__(cls) -> None:
@@ -104,6 +102,16 @@ class Kernel(abc.ABC):
         if name not in self.renamed:
             raise AttributeError(f"limpet.{type(self).__name__} has no {name}")
         return getattr(self, _current_name(type(self), name))
+
+    @property
+    @abc.abstractmethod
+    def moves(self) -> tuple[Move, ...]:
+        """What it does, of all that a chain can do."""
+
+    @property
+    @abc.abstractmethod
+    def tunables(self) -> tuple[Tunable, ...]:
+        """What warm-up finds for it."""
 
     @property
     def step_sizes(self) -> dict[Move, tuple[str, ...]]:

@@ -56,7 +56,7 @@ def draw(generator: Generator, n: int) -> tuple[Generator, Noise]:
     return Generator(position + stride * np.uint64(count), stride), Noise(z, u[-2], u[-1])
 
 
-def _uniform(position):
+def _uniform(position: UInt64[Array, " k"]) -> Float[Array, " k"]:
     """Uniform numbers on [0, 1): mixed bits, the first 52 of them as a fraction."""
     bits = (position ^ (position >> 30)) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> 27)) * np.uint64(0x94D049BB133111EB)
@@ -65,7 +65,7 @@ def _uniform(position):
     return jax.lax.bitcast_convert_type(one_to_two, jnp.float64) - 1
 
 
-def _circle(u):
+def _circle(u: Float[Array, " k"]) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
     """Cosine and sine of 2 pi u, from an angle of at most pi/4 and polynomials (Cephes)."""
     quarter = jnp.round(4 * u)
     angle = 2 * np.pi * (u - quarter / 4)

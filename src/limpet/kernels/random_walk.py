@@ -35,8 +35,16 @@ class RandomWalk(Kernel):
 
     checks: ClassVar = {"step_size": errors.positive}
     renamed: ClassVar = {"sigma": "step_size"}
-    moves = (Move.SOFT,)
-    tunables = (Tunable(("step_size",), (Move.SOFT,), acceptance=0.4),)
+
+    @property
+    def moves(self) -> tuple[Move, ...]:
+        """Soft moves only."""
+        return (Move.SOFT,)
+
+    @property
+    def tunables(self) -> tuple[Tunable, ...]:
+        """Its one size; the acceptance is about the best for Gaussian steps in few dimensions."""
+        return (Tunable(("step_size",), (Move.SOFT,), acceptance=0.4),)
 
     def draw_share(self) -> float:
         """Every step is a draw."""

@@ -55,7 +55,6 @@ class TrajectoryKernel(Kernel):
     Its fields are those in `checks`.
     """
 
-    moves = (Move.HARD,)
     static = ("steps", "newton_cap")
     checks: ClassVar = {
         "step_size": errors.positive,
@@ -68,6 +67,11 @@ class TrajectoryKernel(Kernel):
     elsewhere: ClassVar = {
         "slide_probability": "Slides off the surface are moves of limpet.SAS(...)."
     }
+
+    @property
+    def moves(self) -> tuple[Move, ...]:
+        """Hard moves only."""
+        return (Move.HARD,)
 
     @property
     def tunables(self) -> tuple[Tunable, ...]:

@@ -1,6 +1,7 @@
 """What to tell a user about a run: what went wrong, the number behind it, and what to do."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -104,7 +105,7 @@ def warn_of_singular_surface(begin: State, end: State) -> None:
         return
     scale = np.median(np.linalg.norm(begin.normals, axis=1), axis=0)
 
-    def smallest(normals: np.ndarray) -> np.ndarray:
+    def smallest(normals: Any) -> np.ndarray:
         return np.linalg.svd(np.nan_to_num(normals / scale), compute_uv=False)[:, -1]
 
     usual, now = np.median(smallest(begin.normals)), smallest(end.normals[end.on])
