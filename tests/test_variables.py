@@ -1,0 +1,49 @@
+"""The variables of a run by name, and the words in which runs are told of."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import limpet
+from limpet.kernels.base import Move, Outcome
+from limpet.report.advice import MOST_NAMED, causes, name_chains
+from limpet.report.summary import digits
+from limpet.report.variables import measure_variables
+
+
+def test_every_number_of_a_variable_has_a_name_and_measures():
+    rng = np.random.default_rng(1)
+    x, energy = rng.normal(size=(4, 100, 2, 2)), rng.normal(5, 2, size=(4, 100))
+    posterior = xr.Dataset(
+        {
+            "x": (("chain", "draw", "i", "j"), x),
+            "none": (("chain", "draw", "k"), np.empty((4, 100, 0))),
+            "energy": (("chain", "draw"), energy),
+        }
+    )
+    names, measures = measure_variables(posterior)
+    assert names == ["x[0, 0]", "x[0, 1]", "x[1, 0]", "x[1, 1]", "energy"]
+    np.testing.assert_allclose(measures.mean, [*x.mean(axis=(0, 1)).ravel(), energy.mean()])
+    np.testing.assert_allclose(measures.sd[-1], energy.std(ddof=1))
+
+
+def test_chains_are_named_up_to_a_number():
+    assert name_chains([3, 5]) == "3, 5"
+    named = name_chains(np.arange(MOST_NAMED + 2))
+    assert named.endswith(f"{MOST_NAMED - 1} and 2 more")
+
+
+def test_causes_name_the_move_the_share_and_the_number_to_change():
+    counts = np.zeros((2, len(Move), len(Outcome)), int)
+    counts[:, Move.HARD, Outcome.ACCEPTED] = 30
+    counts[:, Move.HARD, Outcome.REVERSE] = 10
+    text = causes(limpet.Lifted(), counts)
+    assert text.startswith("Hard moves (step_size): 25% of 80 failed, mostly because the way back")
+    assert causes(limpet.Lifted(), counts * 0) == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "text"), [(0.012, "1.235"), (12.0, "1"), (np.nan, "1.235"), (0.0, "1.235")]
+)
+def test_digits_are_those_that_are_known(error, text):
+    assert format(1.23456, digits(error)) == text
