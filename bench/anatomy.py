@@ -6,7 +6,7 @@ Parts of the step are compiled by themselves. What the whole costs beyond them i
 moves, acceptance and the trace. Outside of the step, the collecting of draws is timed in a run.
 """
 
-from bench.timing import pin, written
+from bench.timing import measure_and_write, pin
 
 pin()
 
@@ -86,6 +86,6 @@ def measure():
 
 
 if __name__ == "__main__":
-    result = written(__doc__, measure)
+    result = measure_and_write(__doc__, measure)
     for name, value in result.items():
         print(f"{name}: {value:.0f} ns")

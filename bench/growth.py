@@ -6,7 +6,7 @@ A stiff chain has N beads in space, the first at the origin, and N - 1 bonds of 
 1) unknowns, m = N - 1. Its yardstick is NumPy's Gram matrix and Cholesky factor of that size.
 """
 
-from bench.timing import pin, spread, written
+from bench.timing import measure_and_write, pin, spread
 
 pin()
 
@@ -133,7 +133,7 @@ def measure():
 
 
 if __name__ == "__main__":
-    result = written(__doc__, measure)
+    result = measure_and_write(__doc__, measure)
     for each in result["beads"]:
         microseconds, times = 1e6 * each["seconds"]["median"], each["yardsticks"]["median"]
         print(f"{each['beads']} beads: {microseconds:.1f} microseconds, {times:.1f} x NumPy's")

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import limpet
-from bench.timing import pin, ratio, written
+from bench.timing import measure_and_write, pin, ratio
 from limpet.paper import START, ellipsoid_sphere, eps_of
 from limpet.paper.experiments import PAPER
 
@@ -76,6 +76,6 @@ def measure():
 
 
 if __name__ == "__main__":
-    result = written(__doc__, measure)
+    result = measure_and_write(__doc__, measure)
     for name, line in result["lines"].items():
         print(f"{name}: {line['median']:.2f} ({line['low']:.2f} to {line['high']:.2f}) x C++")

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 
-from bench.timing import pin, spread, written
+from bench.timing import measure_and_write, pin, spread
 
 MODEL = """
 import jax.numpy as jnp
@@ -76,6 +76,6 @@ def measure():
 
 
 if __name__ == "__main__":
-    result = written(__doc__, measure)
+    result = measure_and_write(__doc__, measure)
     for name, line in result["seconds"].items():
         print(f"{name}: {line['median']:.2f} s")

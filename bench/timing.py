@@ -34,8 +34,8 @@ def ratio(first, second, turns: int) -> dict:
     }
 
 
-def written(doc: str, measure) -> dict:
-    """What was measured, after writing it to the file named on the command line."""
+def measure_and_write(doc: str, measure) -> dict:
+    """Measure, and write the result to the file named on the command line."""
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--json", type=Path, required=True)
     file = parser.parse_args().json

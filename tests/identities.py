@@ -194,17 +194,17 @@ def along(basis, v):
 
 @dataclass(frozen=True)
 class Rattle:
-    """A trajectory, longhand: leaps of size h from x with momentum z; where it ends, and with what.
+    """A trajectory, longhand: slides of size h from x with momentum z; its end, and momentum there.
 
-    One leap alone feels no force, as in the paper.
+    One slide alone feels no force, as in the paper.
     """
 
     log_f: Callable
-    leaps: int
+    slides: int
 
     def __call__(self, target, x, z, h):
         """Where it ends, and the momentum there."""
-        level, forced = target.q(x), self.leaps > 1
+        level, forced = target.q(x), self.slides > 1
 
         def along(x, v):
             T = tangents(target, x)
@@ -214,7 +214,7 @@ class Rattle:
             return forced * h / 2 * along(x, jax.grad(self.log_f, argnums=1)(target, x))
 
         p = along(x, z)
-        for _ in range(self.leaps):
+        for _ in range(self.slides):
             half = p + kick(x)
             y = _landed(target, x + h * half, gradients(target, x), level)
             p = along(y, y - x) / h + kick(y)

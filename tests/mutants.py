@@ -287,7 +287,11 @@ TRAVEL_MUTANTS = {
     ),
     "Slide: to S instead of its own level": (
         "SAS",
-        _one("kernels.sas", "jnp.where(aside, state.values, 0.0)", "jnp.zeros_like(state.values)"),
+        _one(
+            "kernels.sas",
+            "jnp.where(slides_off, state.values, 0.0)",
+            "jnp.zeros_like(state.values)",
+        ),
     ),
     "Slide: counts as being on S": (
         "SAS",
@@ -302,7 +306,7 @@ TRAVEL_MUTANTS = {
         _one(
             "kernels.sas",
             "cond(slides, lambda: first_factor, lambda: factor(end.normals))",
-            "cond(slides & ~aside, lambda: first_factor, lambda: factor(away.normals))",
+            "cond(slides & ~slides_off, lambda: first_factor, lambda: factor(away.normals))",
         ),
     ),
     "Slide: level forgotten by Newton": (

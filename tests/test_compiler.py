@@ -161,7 +161,7 @@ def test_what_is_not_finite_is_refused_natively_as_by_xla(bad, part, monkeypatch
         return jnp.array(rows) + jnp.array([0.0, edge(x) if part == "q" else 0.0])
 
     target = limpet.Target(q, 0.1, log_density=edge if part == "log_density" else None)
-    # trajectories of many leaps are chaotic, and part after a rounding
+    # trajectories of many slides are chaotic, and part after a rounding
     kernel = limpet.SAS()
     given = {"kernel": kernel, "draws": 40, "chains": 5, "warmup": 20, "progress": False}
     ours = limpet.sample(target, [-1.0, 0.0, 0.0, 0.0], **given)

@@ -20,7 +20,7 @@ MOVES = {
     "soft": identities.soft,
     "slide": identities.slide,
 }
-LEAPS = 3  # of the trajectories below
+SLIDES = 3  # of the trajectories below
 
 
 def skewed(case, trajectory=1):
@@ -66,8 +66,8 @@ def test_acceptance_ratios_are_those_of_the_paper(case):
 
 @pytest.mark.parametrize("case", ["ellipsoid-sphere", "torus", "tilted"])
 def test_trajectories_of_sas(case):
-    kernel, target = skewed(case, LEAPS), CASES[case].target
-    kernel = dataclasses.replace(kernel, sigma_hrd=kernel.sigma_hrd / LEAPS)
+    kernel, target = skewed(case, SLIDES), CASES[case].target
+    kernel = dataclasses.replace(kernel, sigma_hrd=kernel.sigma_hrd / SLIDES)
     for k, move in enumerate(("hard", "slide")):
         begin = states(case)[move == "hard"]
         z = np.random.default_rng(20 + k).normal(size=begin.x.shape)
@@ -77,7 +77,7 @@ def test_trajectories_of_sas(case):
         assert pairs.errors.max() <= 1e-8, move
 
 
-@pytest.mark.parametrize("steps", [1, LEAPS])
+@pytest.mark.parametrize("steps", [1, SLIDES])
 @pytest.mark.parametrize("case", CASES)
 def test_lifted(case, steps):
     target, _, size = CASES[case]
@@ -96,7 +96,7 @@ def test_there_are_enough_pairs():
     assert 0.85 * sum(PAIRS.values()) >= WANTED
 
 
-@pytest.mark.parametrize("steps", [1, LEAPS])
+@pytest.mark.parametrize("steps", [1, SLIDES])
 @pytest.mark.parametrize(
     ("measure", "log_f"), [("soft", identities.log_on), ("hausdorff", identities.log_area)]
 )
@@ -123,7 +123,7 @@ def test_random_walk():
 
 
 @pytest.mark.parametrize("case", ["ellipsoid-sphere", "torus"])
-def test_every_accepted_leap_has_a_way_back(case):
+def test_every_accepted_large_step_has_a_way_back(case):
     """With steps as large as the surface, ways back fail often: none may slip through."""
     kernel = limpet.SAS(sigma_hrd=1.5, sigma_tan=0.4, sigma_on=0.4, sigma_prp=0.5, newton_cap=5)
     failed = 0

@@ -21,7 +21,7 @@ STEPS = {
     "sigma_on": 0.07,
     "sigma_sft": 0.06,
 }
-LEAPS = {
+LARGE_STEPS = {
     "sigma_hrd": 1.5,
     "sigma_prp": 0.5,
     "sigma_tan": 0.4,
@@ -39,7 +39,7 @@ class Trial(NamedTuple):
 
 TRIALS = [
     Trial("ellipsoid-sphere", STEPS),  # the gradients vary, and are not orthogonal
-    Trial("torus", LEAPS),  # ways back are lost in every way there is
+    Trial("torus", LARGE_STEPS),  # ways back are lost in every way there is
 ]
 
 
@@ -68,7 +68,7 @@ def symptoms(sampler, own_state=State) -> Iterator[str]:
             z = np.random.default_rng(7).normal(size=states.x.shape)
             identity = getattr(identities, move)
             pairs = identity(kernel, CASES[case].target, own_state(*states), z)
-            # leaps come too near to folds for finite differences
+            # large steps come too near to folds for finite differences
             yield from wrong(move, pairs, ratios=steps is STEPS)
 
 

@@ -8,7 +8,7 @@ import operator
 import os
 import sys
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,7 +37,7 @@ class StuckError(LimpetError):
         The chains that had finished, if there were any.
     """
 
-    def __init__(self, message, draws=None):
+    def __init__(self, message: str, draws: "xr.DataTree | None" = None) -> None:
         super().__init__(message)
         self.draws = draws
 
@@ -67,7 +67,7 @@ class InterruptedWarning(LimpetWarning):
         The number of the signal; None if it was `progress` that said stop.
     """
 
-    def __init__(self, message, signal=None):
+    def __init__(self, message: str, signal: int | None = None) -> None:
         super().__init__(message)
         self.signal = signal
 
@@ -84,7 +84,7 @@ class PrecisionWarning(LimpetWarning):
     """Single precision where double is needed."""
 
 
-def positive(name, value):
+def positive(name: str, value: Any) -> float:
     """A finite number above zero, as a float."""
     number = _number(name, value)
     if not (math.isfinite(number) and number > 0):
@@ -92,7 +92,7 @@ def positive(name, value):
     return number
 
 
-def zero_or_more(name, value):
+def zero_or_more(name: str, value: Any) -> float:
     """A finite number that is not negative, as a float."""
     number = _number(name, value)
     if not (math.isfinite(number) and number >= 0):
@@ -100,7 +100,7 @@ def zero_or_more(name, value):
     return number
 
 
-def probability(name, value):
+def probability(name: str, value: Any) -> float:
     """A number above zero and at most one, as a float."""
     number = _number(name, value)
     if not 0 < number <= 1:
@@ -108,7 +108,7 @@ def probability(name, value):
     return number
 
 
-def probability_or_zero(name, value):
+def probability_or_zero(name: str, value: Any) -> float:
     """A number from zero to one, as a float."""
     number = _number(name, value)
     if not 0 <= number <= 1:
@@ -116,7 +116,7 @@ def probability_or_zero(name, value):
     return number
 
 
-def whole(name, value, least):
+def whole(name: str, value: Any, least: int) -> int:
     """A whole number no smaller than `least` that fits 63 bits, as an int."""
     try:
         if isinstance(value, bool):
@@ -133,17 +133,17 @@ def whole(name, value, least):
     return number
 
 
-def count(name, value):
+def count(name: str, value: Any) -> int:
     """A whole number above zero, as an int."""
     return whole(name, value, 1)
 
 
-def count_or_none(name, value):
+def count_or_none(name: str, value: Any) -> int | None:
     """A whole number of at least one, or None, which leaves it to warm-up."""
     return None if value is None else count(name, value)
 
 
-def real_array(name, value, expected):
+def real_array(name: str, value: Any, expected: str) -> np.ndarray:
     """Real numbers as an array of doubles; `expected` says what was wanted."""
     try:
         array = np.asarray(value)
@@ -154,7 +154,7 @@ def real_array(name, value, expected):
         raise InputError(f"{name}={value!r}: expected {expected}.") from None
 
 
-def warn(message, category):
+def warn(message: str | Warning, category: type[Warning]) -> None:
     """Warn at the line outside limpet that led here; what cannot be shown ends no run."""
     ours = os.path.dirname(__file__)
     level, frame = 1, sys._getframe()
@@ -168,7 +168,7 @@ def warn(message, category):
         return
 
 
-def _number(name, value):
+def _number(name: str, value: Any) -> float:
     try:
         if isinstance(value, bool | str | bytes):
             raise TypeError
@@ -177,5 +177,5 @@ def _number(name, value):
         raise InputError(f"{name}={value!r}: expected a number, not {_kind(value)}.") from None
 
 
-def _kind(value):
+def _kind(value: Any) -> str:
     return f"a {type(value).__name__}"

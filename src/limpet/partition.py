@@ -6,7 +6,7 @@ weigh: Bennett's identity, with the constants of the Surface Augmented Sampler (
 
 import math
 import signal
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from limpet.report.progress import Show
 from limpet.report.summary import check_draws
 from limpet.run.signals import on_interruption, tell_interruption
 from limpet.sampling import sample
+from limpet.shapes import Vector
 from limpet.target import Target, check_target
 
 FEWEST_CHAINS = 4  # chains: Student's factor is 3.2 then, and soon out of hand with fewer
@@ -148,7 +149,7 @@ def ladder(
     kernel : SAS, optional
         Default `SAS()`. Step sizes that are eps by default follow the rungs.
     seed : int
-        The same seed gives the same numbers. Rungs do not share their luck.
+        The same seed gives the same numbers. Rungs have random numbers of their own.
     workers, progress
         As in `limpet.sample`.
 
@@ -193,7 +194,7 @@ def ladder(
                     chains=chains,
                     warmup=warmup,
                     kernel=kernel,
-                    # rungs that shared a seed would share their luck
+                    # with one seed for all, the errors of the rungs would be correlated
                     seed=int(np.random.SeedSequence([seed, k]).generate_state(1)[0]),
                     workers=workers,
                     progress=progress,
@@ -212,12 +213,12 @@ def ladder(
     return _curve(rungs, ratios, rungs[0].values(jnp.asarray(points[0])).size)
 
 
-def _off_over_on(accepted, tries):
+def _off_over_on(accepted: np.ndarray, tries: np.ndarray) -> np.ndarray:
     off, on = np.moveaxis(accepted / tries, -1, 0)
     return off / on
 
 
-def _rungs(target, eps, x):
+def _rungs(target: Target, eps: Any, x: Vector) -> list[Target]:
     """The target with each eps: all numbers, or all with one per constraint, for one program."""
     try:
         given = list(eps)
@@ -232,11 +233,11 @@ def _rungs(target, eps, x):
     return [_with_eps(rung, np.broadcast_to(rung.eps, m)) for rung in rungs]
 
 
-def _with_eps(target, eps):
+def _with_eps(target: Target, eps: Any) -> Target:
     return Target(target.q, eps, log_density=target.log_density, inside=target.inside)
 
 
-def _curve(rungs, ratios, m):
+def _curve(rungs: list[Target], ratios: list[Ratio], m: int) -> xr.Dataset:
     """What is known of the rungs that are finished."""
     value, error = np.reshape(ratios, (-1, 2)).T
     eps = np.array([rung.eps for rung in rungs])[: len(ratios)]

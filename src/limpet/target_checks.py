@@ -183,7 +183,7 @@ def digest(jaxpr: ClosedJaxpr, function: Callable, x: Vector) -> str:
     if uses(OWN_DERIVATIVES, jaxpr):
         try:
             digest += fingerprint_of(jax.make_jaxpr(jax.jacrev(function))(x))
-        except Exception:  # there is none, so that none is used
+        except Exception:  # without a derivative, there are no rules for it
             return digest
     return digest
 

@@ -60,7 +60,7 @@ def _processor() -> str:
 
 @functools.cache
 def _is_usable(place: Path) -> bool:
-    """Whether programs can be kept there; the folder is made if need be. Told once if not."""
+    """Whether programs can be kept there; makes the folder, and says once why if they cannot."""
     try:
         for missing in reversed([p for p in (place, *place.parents) if not p.exists()]):
             missing.mkdir(mode=0o700, exist_ok=True)

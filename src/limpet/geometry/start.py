@@ -1,8 +1,8 @@
 """From a guess to the surface: Levenberg-Marquardt, with perturbed restarts.
 
-Points found far from the guess may be where the density is absurdly low, and are looked for again
-nearer to it. Runs of few chains search as widely as runs of many, lest a piece of the surface be
-overlooked.
+A point found far from the guess may be where the density is absurdly low: then the search is made
+again, nearer to the guess. Runs of few chains search as widely as runs of many, so that they
+overlook no piece of the surface that those would find.
 """
 
 import functools

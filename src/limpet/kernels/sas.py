@@ -197,11 +197,11 @@ class SAS(Kernel):
         projects = those(lambda rule: rule.projects)
         leaves = those(lambda rule: rule.projects and rule.ends == "away")
         lands = those(lambda rule: rule.ends == "second")
-        aside = those(lambda rule: rule.ends == "first" and not rule.begins_on)
+        slides_off = those(lambda rule: rule.ends == "first" and not rule.begins_on)
 
         forced, random = is_forced(self.trajectory), _split(state, noise)
         h = vary(sizes["sigma_hrd"], self._jitter(state, noise.choice), forced)
-        slide, level = h * random.tangent, jnp.where(aside, state.values, 0.0)
+        slide, level = h * random.tangent, jnp.where(slides_off, state.values, 0.0)
         path = Trajectory(state, slide, jnp.zeros_like(slide), jnp.asarray(Outcome.ACCEPTED))
         if forced:
             before = sizes["trajectory"] - 1

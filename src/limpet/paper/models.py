@@ -59,7 +59,7 @@ def angle(x) -> np.ndarray:
 
 
 def flat_surface(n: int, m: int, seed: int = 0) -> Callable:
-    """A linear q(x) = A^T x with a random A, n by m, its columns about as long as one: (3.1).
+    """A linear q(x) = A^T x with a random A, n by m, its columns about as long as one: (3.2).
 
     Examples
     --------

@@ -41,7 +41,7 @@ def write_report(findings: list[Finding], folder: Path) -> Path:
         with (folder / "verdicts.csv").open("w", newline="", encoding="utf-8") as file:
             lines = csv.writer(file)
             lines.writerow(["experiment", *Verdict._fields])
-            lines.writerows([f.name, *_rounded(v)] for f in findings for v in f.verdicts)
+            lines.writerows([f.name, *_cells(v)] for f in findings for v in f.verdicts)
         page = folder / "report.html"
         page.write_text(_page(findings, sections), encoding="utf-8")
     except OSError as error:
@@ -103,7 +103,8 @@ def _section(finding, folder):
 </section>"""
 
 
-def _rounded(verdict):
+def _cells(verdict: Verdict) -> list[object]:
+    """A verdict for a table in a file, its numbers rounded."""
     value, error = f"{verdict.value:.6g}", f"{verdict.error:.2g}"
     return [("" if cell == "nan" else cell) for cell in verdict._replace(value=value, error=error)]
 
@@ -115,7 +116,7 @@ def _row(verdict):
         for name, text in (
             ("published", verdict.published),
             ("exact", verdict.exact),
-            ("limpet", verdict.measured()),
+            ("limpet", verdict.with_error()),
         )
     )
     rule = html.escape(verdict.rule)

@@ -185,7 +185,7 @@ def table(findings: list[Finding]) -> rich.table.Table:
                 f"  {verdict.quantity}",
                 verdict.published,
                 verdict.exact,
-                verdict.measured(),
+                verdict.with_error(),
                 mark[verdict.passed],
             )
         result.add_section()

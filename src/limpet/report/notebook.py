@@ -7,8 +7,7 @@ import rich.console
 import rich.theme
 
 WIDTH = 100  # characters of a line of progress: what fits an output cell of usual size
-# no colours of one's own but greys half-way between black and white, so that tables are readable
-# on both
+# greys half-way between black and white, which can be read on either
 RULE = "1px solid rgba(128, 128, 128, 0.6)"
 PAGE = '<pre style="font-family: monospace; line-height: 1.3; background: none">{code}</pre>'
 CELL = "padding: 0.15em 0.7em; white-space: nowrap; text-align: "
@@ -25,7 +24,7 @@ def table(title: str, about: str, columns: list[str], rows: list[list[str]]) -> 
     )
 
 
-def _row(tag, cells, style=""):
+def _row(tag: str, cells: list[str], style: str = "") -> str:
     sides = ["left"] + ["right"] * (len(cells) - 1)
     cells = [
         f'<{tag} style="{style}{CELL}{side}">{html.escape(cell)}</{tag}>'
@@ -40,18 +39,18 @@ class Display:
     rich does this with ipywidgets, which few notebooks have; IPython's own displays need nothing.
     """
 
-    def __init__(self, shown: rich.console.RenderableType):
+    def __init__(self, content: rich.console.RenderableType) -> None:
         from IPython.display import DisplayHandle  # a notebook has it, others need not
 
         self.handle = DisplayHandle()
-        self.handle.display(_forms(shown), raw=True)
+        self.handle.display(_forms(content), raw=True)
 
-    def update(self, shown: rich.console.RenderableType):
+    def update(self, content: rich.console.RenderableType) -> None:
         """Show this instead."""
-        self.handle.update(_forms(shown), raw=True)
+        self.handle.update(_forms(content), raw=True)
 
 
-def _forms(shown):
+def _forms(content: rich.console.RenderableType) -> dict[str, str]:
     """What rich prints, as HTML and as text."""
     greys = rich.theme.Theme({"bar.back": "rgb(128,128,128)"})
     console = rich.console.Console(
@@ -62,7 +61,7 @@ def _forms(shown):
         color_system="truecolor",
         force_jupyter=False,
     )
-    console.print(shown)
+    console.print(content)
     page = console.export_html(inline_styles=True, code_format=PAGE, clear=False)
     text = "\n".join(line.rstrip() for line in console.export_text().splitlines())
     return {"text/html": page, "text/plain": text}

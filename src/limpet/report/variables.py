@@ -21,7 +21,7 @@ def measure_variables(posterior: xr.Dataset) -> tuple[list[str], Measures]:
     return names, Measures(*map(np.concatenate, zip(*found, strict=True)))
 
 
-def _read(array, chains, draws):
+def _read(array: xr.DataArray, chains: slice, draws: slice) -> np.ndarray:
     """The values of these chains and draws, (chain, draw, variable)."""
     part = array.isel(chain=chains, draw=draws).values
     return part.reshape(*part.shape[:2], -1).astype(float, copy=False)
