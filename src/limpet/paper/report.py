@@ -116,7 +116,7 @@ def _row(verdict):
         for name, text in (
             ("published", verdict.published),
             ("exact", verdict.exact),
-            ("limpet", verdict.with_error()),
+            ("limpet", verdict.measured()),
         )
     )
     rule = html.escape(verdict.rule)

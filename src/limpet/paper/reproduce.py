@@ -185,7 +185,7 @@ def table(findings: list[Finding]) -> rich.table.Table:
                 f"  {verdict.quantity}",
                 verdict.published,
                 verdict.exact,
-                verdict.with_error(),
+                verdict.measured(),
                 mark[verdict.passed],
             )
         result.add_section()

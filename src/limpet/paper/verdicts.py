@@ -29,7 +29,7 @@ class Verdict(NamedTuple):
     rule: str
     passed: bool | None  # None where nothing is asked
 
-    def with_error(self) -> str:
+    def measured(self) -> str:
         """The value with its standard error."""
         if np.isnan(self.value):
             return ""
