@@ -13,12 +13,12 @@
 what the density integrates to. `find_start` looks for the surface alone. `to_inference_data` and
 `as_blackjax` hand draws and samplers to others.
 
-Importing limpet turns on JAX's 64-bit mode (`jax_enable_x64`), for the whole process: a point
-cannot be held on a surface with the seven digits of single precision. Nothing else happens: JAX
-itself is imported when something of limpet is first used, and may still be told which devices to
-use; a process may fork, and no file is written. When a target is first used, JAX is told to keep
-compiled programs between processes, in the user's cache folder, unless it was told of another:
-`LIMPET_CACHE` names a folder, or none if it is empty.
+Importing limpet turns on JAX's 64-bit mode (`jax_enable_x64`) for the whole process and, if JAX was
+not imported before, for those that it starts: a point cannot be held on a surface with the seven
+digits of single precision. Nothing else happens: JAX itself is imported when something of limpet is
+first used, and may still be told which devices to use; a process may fork, and no file is written.
+When a target is first used, JAX is told to keep compiled programs between processes, in the user's
+cache folder, unless it was told of another: `LIMPET_CACHE` names a folder, or none if it is empty.
 """
 
 import importlib
