@@ -12,7 +12,7 @@ from limpet.lanes.identity import uses
 
 # For programs that run once: compiling is what takes their time.
 RUN_ONCE = {"xla_backend_optimization_level": 0}
-# of a chain's state: with more, 128 chains side by side (256 kB) fall out of a core's cache
+# of a chain's state: a choice that was not measured; 128 chains of this size take 256 kB
 MOST_NUMBERS_SIDE_BY_SIDE = 256
 # Two threads of XLA that are in batches of these at the same time can wait for each other for ever
 # (jaxlib 0.10: each hands its batch to the pool of threads that both are of): never batch them.

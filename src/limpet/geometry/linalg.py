@@ -15,8 +15,8 @@ from jaxtyping import Array, Float
 from limpet.lanes import primitives
 from limpet.shapes import Normals, Square, Values, Vector
 
-# Rows. The code of an elimination grows as their cube, and so does the time to compile it; at 8 it
-# has a few hundred operations, which take less time than a call of LAPACK.
+# Rows: a trade-off that was not measured. The code of an elimination, and the time to compile it,
+# grow as their cube; at 8 it has a few hundred operations.
 MOST_UNROLLED = 8
 
 

@@ -25,7 +25,7 @@ from limpet.target import Target, check_target
 
 JITTER = 1.0  # by how much guesses are perturbed, in units of their own size
 ATTEMPTS = 6  # restarts of a chain's search, each perturbed half as much as the last
-MOST_ITERATIONS = 200  # of one search: after so many, one from elsewhere is more likely to arrive
+MOST_ITERATIONS = 200  # of one search: a choice; those that fail are made again from elsewhere
 BATCH = 64  # searches made side by side; fixed, so that a search's bits depend on nothing else
 ON_SURFACE = 1e-12  # |q_i| <= ON_SURFACE |grad q_i| |x| is on the surface: as for the samplers
 NEARBY_DISTANCE = 1e-4  # of a point right beside another, in units of that from the origin

@@ -24,7 +24,7 @@ from limpet.target import Target
 # it depends on the step size, so it is not kept from step to step; NumPy's, for an array of JAX's
 # would start its backend on import
 NO_FACTOR = np.zeros((0, 0))
-FEWEST_TO_TURN = 3  # slides in which eta turns by a quarter; if fewer did, most would be rejected
+FEWEST_TO_TURN = 3  # slides in which eta turns by a quarter: longer ones are rejected
 
 
 Point = Float[Array, " n_and_m"]  # on the lifted surface

@@ -25,7 +25,7 @@ SINGULAR_SHARE = 0.03  # of the usual smallest singular value: below, gradients 
 MOST_NAMED = 8  # chains named in one message
 HIGHEST_R_HAT = 1.01  # of chains that agree: Vehtari et al. (2021)
 FEWEST_EFFECTIVE = 400  # draws, for R-hat and the ESS itself to be trusted: Vehtari et al. (2021)
-MOST_VALUES_AGAIN = 2**23  # of a run, looked at again at its end: measured, half a second
+MOST_VALUES_AGAIN = 2**23  # of a run, looked at again at its end, which takes half a second
 
 REMEDIES = {
     Outcome.FORWARD: "the projection did not reach the surface; make the step smaller",
