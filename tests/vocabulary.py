@@ -50,6 +50,12 @@ def _halved(b):
     return lax.while_loop(lambda c: jnp.any((c > 1) & (c < 99)), lambda c: c / 2, b)
 
 
+def _of_bits(a):
+    """Numbers of these bits, but none that is subnormal, which XLA takes for zero, or huge."""
+    b = jnp.nan_to_num(lax.bitcast_convert_type(a.astype(jnp.int64), jnp.float64))
+    return jnp.where(jnp.abs(b) < 1e-300, 0.0, jnp.clip(b, -1e9, 1e9))
+
+
 @jax.custom_jvp
 def _twice(a):
     return a + a
@@ -177,9 +183,7 @@ WHOLE = {
     "shorter": lambda a, rng: a.astype(jnp.int32),
     "floats": lambda a, rng: a.astype(float),
     "short floats": lambda a, rng: a.astype(jnp.float32),
-    "floats of the same bits": lambda a, rng: jnp.nan_to_num(
-        lax.bitcast_convert_type(a.astype(jnp.int64), jnp.float64)
-    ),
+    "floats of the same bits": lambda a, rng: _of_bits(a),
     "flags": lambda a, rng: a.astype(bool),
     "compare": lambda a, rng: COMPARISONS[rng.integers(6)](a, _back(a)),
     "add at": lambda a, rng: (lambda at, b: at.add(b, mode="drop"))(*_at(a, rng)),
@@ -251,7 +255,7 @@ SUMMED = {  # of floats: as right as the largest of what is added
 
 def _matrix(a):
     """A well-conditioned matrix, positive or not symmetric: of what a has that is finite."""
-    b = jnp.clip(jnp.nan_to_num(a.reshape(-1)), -3, 3)[:8]
+    b = jnp.clip(jnp.nan_to_num(a.reshape(-1).astype(float)), -3, 3)[:8]
     return jnp.diag(20.0 + b) + jnp.outer(b, b)
 
 
