@@ -4,6 +4,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
+# a process keeps to a file while it can, so that what the tests of a file share is made once
+PARALLEL = --numprocesses=auto --dist=worksteal
 LOCK = uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	--no-emit-index-url
 
@@ -13,10 +15,10 @@ demo: $(VENV)/ready
 	$(BIN)/limpet reproduce
 
 test: lint
-	$(BIN)/python -m pytest --numprocesses=auto
+	$(BIN)/python -m pytest $(PARALLEL)
 
 test-slow: $(VENV)/ready
-	$(BIN)/python -m pytest -m slow --numprocesses=auto -rP  # shows the figures
+	$(BIN)/python -m pytest -m slow $(PARALLEL) -rP  # shows the figures
 
 docs: $(VENV)/ready
 	$(BIN)/python -m sphinx -W --keep-going --builder html docs docs/_build

@@ -194,9 +194,9 @@ def block_integral(size, eps, f=lambda a: 1.0):
     return integral / (np.sqrt(2 * np.pi) * eps)
 
 
-def bent_problem(rng, spheres, free, eps, half=False, span=EVERYWHERE):
+def bent_problem(rng, spheres, free, eps, half=False, span=EVERYWHERE, bends=2):
     """A problem with these blocks, bent at random."""
-    shears = tuple(_random_shear(rng, sum(spheres) + free) for _ in range(2))
+    shears = tuple(_random_shear(rng, sum(spheres) + free) for _ in range(bends))
     return Problem(tuple(spheres), free, eps, half, span, shears)
 
 

@@ -148,13 +148,12 @@ def test_loops_in_loops_are_not_written_again_and_again():
     assert written < 5000
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("part", ["q", "log_density"])
-def test_what_is_not_finite_is_refused_natively_as_by_xla(bad, part, monkeypatch):
+def test_what_is_not_finite_is_refused_natively_as_by_xla(part, monkeypatch):
     """Zeros of sparse matrices hide no NaN: the same proposals are refused, for the same reason."""
 
     def edge(x):
-        return jnp.where(x[0] > 0.5, bad, 0.0)
+        return jnp.where(x[0] > 0.5, jnp.nan, jnp.where(x[1] > 0.9, jnp.inf, 0.0))
 
     def q(x):
         rows = [x[0] ** 2 + x[1] ** 2 - 1, x[2] - x[3] ** 2]
@@ -172,6 +171,7 @@ def test_what_is_not_finite_is_refused_natively_as_by_xla(bad, part, monkeypatch
     tile._compiled.cache_clear()
     assert np.all(np.isfinite(ours.posterior["x"]))
     assert np.all(ours.posterior["x"][..., 0] <= 0.5)
+    assert np.all(ours.posterior["x"][..., 1] <= 0.9)
     assert ours.attrs["counts"] == theirs.attrs["counts"]
 
 

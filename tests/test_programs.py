@@ -7,77 +7,134 @@ import programs
 import pytest
 
 from limpet import lanes
+from limpet.engine.xla import RUN_ONCE
+from limpet.lanes import identity
+from limpet.lanes.rules import RULES
 
-POINTS = programs.points(24)
-SMOOTH = np.random.default_rng(1).normal(size=(7, programs.LENGTH))
-BATCH = 10  # programs that JAX compiles at once
+COMPILERS = {"registers": lanes.scan}
+BATCH = 20  # programs that JAX compiles at once
+# XLA takes 1/0 times a flag for zero, which in JAX without `jit`, and here, is NaN
+FLAGGED = ("largest", "smallest", "largest of a table")
+# names of other releases of JAX for jit, remat2 and copy; and two that are never traced in these
+UNSEEN = {"pjit", "checkpoint", "copy_p", "closed_call", "expand_dims"}
+UNSEEN |= set() if hasattr(jax.lax, "polynomial_p") else {"polynomial"}
 
 
-def natively(function, points):
+@pytest.fixture(params=COMPILERS)
+def compiler(request):
+    """Ways of compiling a scan."""
+    return COMPILERS[request.param]
+
+
+def natively(function, points, compiler=lanes.scan):
     """A function of one point at every point, by machine code."""
-    one = jax.ShapeDtypeStruct(points.shape[1:], points.dtype)
-    program = lanes.scan(lambda _, carry, x: (carry, function(x)), (), jnp.zeros(()), one)
-    outputs = program((), np.zeros(len(points)), points[:, None])[1]
+    one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), points)
+    program = compiler(lambda _, carry, x: (carry, function(x)), (), jnp.zeros(()), one)
+    inputs = jax.tree.map(lambda a: a[:, None], points)
+    outputs = program((), np.zeros(len(jax.tree.leaves(points)[0])), inputs)[1]
     return jax.tree.map(lambda leaf: leaf[:, 0], outputs)
 
 
-def check_batch(first, count=BATCH):
-    """How many of the programs are native; each is JAX's."""
-    made = {seed: programs.program(seed) for seed in range(first, first + count)}
+def check(functions, points, compiler, *, relative):
+    """The functions that are native are JAX's; the others, with the reasons why they are not."""
 
-    @jax.jit
-    @jax.vmap
-    def by_jax(x):
-        return {seed: function(x) for seed, (function, _) in made.items()}
+    def together(x):
+        return {seed: function(x) for seed, function in functions.items()}
 
-    wanted, done = jax.device_get(by_jax(POINTS)), 0
-    for seed, (function, exact) in made.items():
+    # one point after the other: batches of LAPACK can stop for good, see limpet.engine.xla
+    by_jax = jax.jit(lambda points: jax.lax.map(together, points), compiler_options=RUN_ONCE)
+    wanted = jax.device_get(by_jax(points))
+    refused = {}
+    for seed, function in functions.items():
         try:
-            found = natively(function, POINTS)
+            found = natively(lambda x, f=function: [v.array for v in f(x)], points, compiler)
         except lanes.UnsupportedError as error:
             if "fault" in str(error):
                 pytest.fail(f"program {seed}: {error}")
+            refused[seed] = str(error)
             continue
-        done += 1
-        for k, (a, b) in enumerate(zip(found, wanted[seed], strict=True)):
-            note = f"program {seed}, step {k}"
-            assert a.dtype == b.dtype, note
-            if exact[k]:
-                np.testing.assert_array_equal(a, b, err_msg=note)
-                signs = np.signbit(a) == np.signbit(b) if a.dtype.kind == "f" else True
-                assert np.all(signs | np.isnan(a)), note
-            else:
-                np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-290, err_msg=note)
-    return done
+        for k, (array, value) in enumerate(zip(found, wanted[seed], strict=True)):
+            assert_same(array, value, relative, f"program {seed}, result {k}")
+    return refused
 
 
-@pytest.mark.parametrize("first", range(0, 150, BATCH))
-def test_programs_are_jaxs(first):
-    assert check_batch(first) >= BATCH // 2
+def assert_same(found, wanted: programs.Value, relative, note):
+    """The same to the bit, or up to rounding."""
+    a, (b, scale) = found, wanted
+    assert a.dtype == b.dtype, note
+    if scale is None:
+        np.testing.assert_array_equal(a, b, err_msg=note)
+        signs = np.signbit(a) == np.signbit(b) if a.dtype.kind == "f" else True
+        assert np.all(signs | np.isnan(a)), note
+        return
+    if a.dtype == np.float32:
+        relative = 1e-4
+    scale = scale.reshape(-1, *[1] * (a.ndim - 1))
+    with np.errstate(all="ignore"):
+        near = np.abs(a - b) <= relative * (np.abs(b) + scale) + 1e-290
+    same = (a == b) | (np.isnan(a) & np.isnan(b)) | near
+    np.testing.assert_array_equal(np.where(same, b, a), b, err_msg=note)
+
+
+def check_programs(first, size, compiler):
+    """Values; nine of ten programs are native."""
+    made = {seed: programs.program(seed, size) for seed in range(first, first + BATCH)}
+    refused = check(made, programs.points(24, size), compiler, relative=1e-11)
+    assert len(refused) <= 0.1 * BATCH, refused
+
+
+def check_derivatives(seeds, points, size, compiler):
+    """Derivatives, once and twice; nine of ten programs are native."""
+    made = {seed: programs.derivative(seed, size) for seed in seeds}
+    refused = check(made, points, compiler, relative=1e-9)
+    assert len(refused) <= 0.1 * len(made), refused
+
+
+@pytest.mark.parametrize("first", range(0, 400, BATCH))
+def test_programs_are_jaxs(first, compiler):
+    check_programs(first, 3, compiler)
+
+
+@pytest.mark.parametrize("first", range(0, len(programs.SMOOTH), BATCH))
+def test_derivatives_of_operations_are_jaxs(first, compiler):
+    """Also at numbers at which they are infinite, or none."""
+    seeds = range(len(programs.SMOOTH))[first : first + BATCH]
+    seeds = [seed for seed in seeds if programs.SMOOTH[seed][1] not in FLAGGED]
+    check_derivatives(seeds, programs.points(24, 3), 3, compiler)
+
+
+@pytest.mark.parametrize("first", range(0, 60, BATCH))
+def test_derivatives_of_programs_are_jaxs(first, compiler):
+    seeds = range(len(programs.SMOOTH) + first, len(programs.SMOOTH) + first + BATCH)
+    check_derivatives(seeds, programs.smooth_points(8, 3), 3, compiler)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(150, 5000, BATCH))
-def test_many_programs_are_jaxs(first):
-    check_batch(first)
-
-
-def check_derivatives(seeds):
-    """Derivatives, once and twice, are JAX's."""
-    functions = {seed: programs.derivative(seed) for seed in seeds}
-    by_jax = jax.jit(jax.vmap(lambda x: {seed: f(x) for seed, f in functions.items()}))
-    wanted = jax.device_get(by_jax(SMOOTH))
-    for seed, function in functions.items():
-        found = natively(function, SMOOTH)
-        for a, b in zip(found, wanted[seed], strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9, err_msg=f"program {seed}")
-
-
-def test_derivatives_are_jaxs():
-    check_derivatives(range(12))
+@pytest.mark.parametrize("first", range(400, 4000, BATCH))
+def test_many_programs_are_jaxs(first, compiler):
+    check_programs(first, 3, compiler)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(12, 312, BATCH))
-def test_many_derivatives_are_jaxs(first):
-    check_derivatives(range(first, first + BATCH))
+@pytest.mark.parametrize("first", range(60, 1060, BATCH))
+def test_many_derivatives_are_jaxs(first, compiler):
+    seeds = range(len(programs.SMOOTH) + first, len(programs.SMOOTH) + first + BATCH)
+    check_derivatives(seeds, programs.smooth_points(8, 3), 3, compiler)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 400, BATCH))
+def test_programs_of_larger_arrays_are_jaxs(first, compiler):
+    check_programs(first, 12, compiler)
+
+
+def test_programs_have_every_rule():
+    """Those that are compared in `make test`."""
+    one = jax.tree.map(lambda a: a[0], programs.points(1, 3))
+    made = [programs.program(seed) for seed in range(len(programs.FIRST))]
+    made += [programs.derivative(seed) for seed in range(len(programs.SMOOTH))]
+    seen = set()
+    for function in made:
+        for program, _ in identity.programs_in(jax.make_jaxpr(function)(one)):
+            seen.update(equation.primitive.name for equation in program.eqns)
+    assert set(RULES) - seen == UNSEEN
