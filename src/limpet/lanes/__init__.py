@@ -47,7 +47,9 @@ def _make(key: str, make: Callable[[], bytes]) -> bytes:
     return make()
 
 
-def scan(step: Callable, constants, carry, inputs, zero=None, keep=_make) -> Callable:
+def scan(
+    step: Callable, constants, carry, inputs, zero=None, keep=_make, registers=None
+) -> Callable:
     """Compile `carry, output = step(constants, carry, input)` for many chains and many turns.
 
     The arguments are examples, or shapes, for one chain and one turn. The function returned takes
@@ -69,7 +71,7 @@ def scan(step: Callable, constants, carry, inputs, zero=None, keep=_make) -> Cal
         raise ValueError("zero is not of the structure of the carry")
     with _refusing():
         key = _key(program, count, size, *(np.packbits(each).tobytes() for each in none))
-        code = keep(key, lambda: _compiled(operations.written(program, count, size, none)))
+        code = keep(key, lambda: _compiled(_text(program, count, size, none, registers)))
         function = _loaded(code)
     variables: list[Any] = program.jaxpr.invars
     types = [variable.aval.dtype for variable in variables]
@@ -99,6 +101,12 @@ def zeros(function: Callable, *arguments):
     with _refusing():
         found = operations.zeros(program)
     return jax.tree.unflatten(jax.tree.structure(shapes), found)
+
+
+def _text(program, count, size, none, registers):
+    if registers is not None:
+        return operations.written_as_loops(program, count, size, registers)
+    return operations.written(program, count, size, none)
 
 
 @contextlib.contextmanager

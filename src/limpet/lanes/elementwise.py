@@ -1,5 +1,6 @@
 """Operations that make one number of one or more, entry by entry."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 
@@ -230,22 +231,25 @@ OPERATIONS: dict[str, Callable] = {
     **{how: compare(how) for how in ("eq", "ne", "lt", "le", "gt", "ge")},
     **{name: _library(name) for name in LIBRARY if name != "fmod"},
 }
+
+
+def _rule(operation, honours=(), ignores=(), unset=(), folds=True):
+    return Rule(elementwise(operation), honours, ignores, unset, folds, operation)
+
+
+RULES |= {name: _rule(operation, unset=("accuracy",)) for name, operation in OPERATIONS.items()}
 RULES |= {
-    name: Rule(elementwise(operation), unset=("accuracy",), folds=True)
-    for name, operation in OPERATIONS.items()
-}
-RULES |= {
-    "mul": Rule(_beside_sparse(elementwise(multiply)), unset=("out_dtype",), folds=True),
-    "div": Rule(_beside_sparse(elementwise(divide)), folds=True),
-    "integer_pow": Rule(elementwise(_power), honours=("y",), folds=True),
-    "polynomial": Rule(elementwise(_horner), ignores=("unroll",), folds=True),
-    "round": Rule(elementwise(_round), honours=("rounding_method",)),
-    "reduce_precision": Rule(
-        elementwise(_full_precision), honours=("exponent_bits", "mantissa_bits")
+    "mul": _rule(multiply, unset=("out_dtype",)),
+    "div": _rule(divide),
+    "integer_pow": _rule(_power, honours=("y",)),
+    "polynomial": _rule(_horner, ignores=("unroll",)),
+    "round": _rule(_round, honours=("rounding_method",), folds=False),
+    "reduce_precision": _rule(
+        _full_precision, honours=("exponent_bits", "mantissa_bits"), folds=False
     ),
     # the types are those of the result
-    "bitcast_convert_type": Rule(elementwise(_bitcast), ignores=("new_dtype",), folds=True),
-    "convert_element_type": Rule(
-        elementwise(convert), ignores=("new_dtype", "weak_type", "sharding"), folds=True
-    ),
+    "bitcast_convert_type": _rule(_bitcast, ignores=("new_dtype",)),
+    "convert_element_type": _rule(convert, ignores=("new_dtype", "weak_type", "sharding")),
 }
+for _name in ("mul", "div"):
+    RULES[_name] = dataclasses.replace(RULES[_name], write=_beside_sparse(RULES[_name].write))
