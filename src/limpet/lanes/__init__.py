@@ -33,13 +33,16 @@ import jax
 import llvmlite.binding as llvm
 import numpy as np
 
-from limpet.lanes import operations
+from limpet.lanes import loops, operations
 from limpet.lanes.code import LANES, UnsupportedError, locate
 from limpet.lanes.elementwise import LIBRARY
 from limpet.lanes.identity import fingerprint_of
 
 __all__ = ["LANES", "UnsupportedError", "scan", "zeros"]
 
+# Operations on single numbers that a program may have and be written as such: compiled in a few
+# seconds, and faster than loops.
+MOST_NUMBERS = 60_000
 MESSAGE = 100  # letters of another library's message that are told, for its own say how to go on
 
 
@@ -47,8 +50,18 @@ def _make(key: str, make: Callable[[], bytes]) -> bytes:
     return make()
 
 
+def _nothing():
+    return None
+
+
 def scan(
-    step: Callable, constants, carry, inputs, zero=None, keep=_make, registers=None
+    step: Callable,
+    constants,
+    carry,
+    inputs,
+    zero: Callable[[], Any] = _nothing,
+    keep: Callable[[str, Callable[[], bytes]], bytes] = _make,
+    registers: int | None = None,
 ) -> Callable:
     """Compile `carry, output = step(constants, carry, input)` for many chains and many turns.
 
@@ -58,21 +71,15 @@ def scan(
     written `over` the outputs of an earlier call, if these are given and fit, since fresh memory is
     slow. A chain's results do not depend on how many others there are.
 
-    `zero`, of the structure of the carry, may tell of entries that are zero now and always: no work
-    is done for them. `keep(key, make)` may return the bytes that it kept under this key, or else
-    `make()`: they are machine code.
+    `zero()`, of the structure of the carry, may tell of entries that are zero now and always: no
+    work is done for them. `keep(key, make)` may return the bytes that it kept under this key, or
+    else `make()`: they are machine code. With `registers`, all arrays of more entries than that are
+    kept in memory, also where the program is small.
     """
-    if zero is None:
-        zero = jax.tree.map(lambda leaf: np.zeros(np.shape(leaf), bool), carry)
     program, shapes = jax.make_jaxpr(step, return_shape=True)(constants, carry, inputs)
     count, size = len(jax.tree.leaves(constants)), len(jax.tree.leaves(carry))
-    none = jax.tree.leaves(zero)
-    if [each.shape for each in none] != [np.shape(leaf) for leaf in jax.tree.leaves(carry)]:
-        raise ValueError("zero is not of the structure of the carry")
     with _refusing():
-        key = _key(program, count, size, *(np.packbits(each).tobytes() for each in none))
-        code = keep(key, lambda: _compiled(_text(program, count, size, none, registers)))
-        function = _loaded(code)
+        function = _loaded(_code(program, count, size, carry, zero, keep, registers))
     variables: list[Any] = program.jaxpr.invars
     types = [variable.aval.dtype for variable in variables]
     outputs, tree = jax.tree.leaves(shapes[1]), jax.tree.structure(shapes)
@@ -103,10 +110,30 @@ def zeros(function: Callable, *arguments):
     return jax.tree.unflatten(jax.tree.structure(shapes), found)
 
 
-def _text(program, count, size, none, registers):
-    if registers is not None:
-        return operations.written_as_loops(program, count, size, registers)
-    return operations.written(program, count, size, none)
+def _code(program, count, size, carry, zero, keep, registers) -> bytes:
+    """The machine code of a program: on numbers if these are few, or many are zero; else loops."""
+    if registers is None:
+        with contextlib.suppress(UnsupportedError):
+            masks = _masks(carry, zero())
+            sparse = any(mask.ndim > 1 and mask.mean() > 0.5 for mask in masks)
+            if sparse or operations.count(program) <= MOST_NUMBERS:
+                key = _key(program, count, size, *(np.packbits(mask).tobytes() for mask in masks))
+                return keep(key, lambda: _compiled(operations.written(program, count, size, masks)))
+        registers = loops.REGISTERS
+    key = _key(program, count, size, registers)
+    make = functools.partial(operations.written_as_loops, program, count, size, registers)
+    # loops that gain by it are written with several turns at once
+    return keep(key, lambda: _compiled(make(), unroll=False))
+
+
+def _masks(carry, zero) -> list[np.ndarray]:
+    """Which entries of the carry are zero now and always."""
+    if zero is None:
+        return [np.zeros(np.shape(leaf), bool) for leaf in jax.tree.leaves(carry)]
+    masks = jax.tree.leaves(zero)
+    if [each.shape for each in masks] != [np.shape(leaf) for leaf in jax.tree.leaves(carry)]:
+        raise ValueError("zero is not of the structure of the carry")
+    return masks
 
 
 @contextlib.contextmanager
@@ -138,7 +165,7 @@ def _key(program, *sizes):
     """What machine code depends on, beside the processor: the program and how it is compiled."""
     here = Path(__file__).parent
     parts = [llvm.llvm_version_info, *sizes, fingerprint_of(program)]
-    parts += [file.read_text() for file in sorted(here.glob("*.py"))]
+    parts += [file.read_text() for file in sorted(here.rglob("*.py"))]
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
@@ -155,10 +182,12 @@ def _machine():
     return target.create_target_machine(cpu=name, features=features, opt=3, jit=True)
 
 
-def _compiled(text) -> bytes:
+def _compiled(text, unroll=True) -> bytes:
     """The machine code of a text, as an object file."""
     machine, module = _machine(), llvm.parse_assembly(text)
-    passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_unrolling = unroll
+    passes = llvm.create_pass_builder(machine, options)
     passes.getModulePassManager().run(module, passes)
     return machine.emit_object(module)
 

@@ -98,7 +98,7 @@ class Code:
         self.run = run  # writes the lines of one of JAX's programs
         self.workspace = None  # where arrays are kept that are too large for registers
         self.registers = np.inf  # entries of an array that is kept in registers
-        self.tables: list[str] = []
+        self.tables: dict[bytes, str] = {}  # names by contents
         self.most = most  # lines; some will turn out to be of no use
         self.lines: list[str] = []
         self.places: list[str] = []  # reserved at the top
@@ -114,7 +114,7 @@ class Code:
         lines = self._used()
         if len(lines) > MOST:
             raise UnsupportedError(f"programs of more than {MOST} lines, as this: {len(lines)}")
-        declared = [*sorted(self.declared), *self.tables]
+        declared = [*sorted(self.declared), *self._table_lines()]
         body = [*self.places, *begin, *lines, *end, "ret void"]
         return "\n".join([*declared, head, *body, "}", "!0 = !{}"])
 
@@ -226,10 +226,15 @@ class Code:
 
     def table(self, values: np.ndarray) -> str:
         """The address of numbers that are part of the program."""
-        name, data = f"@table{next(self.names)}", np.ascontiguousarray(values).tobytes()
-        text = re.sub("(..)", r"\\\1", data.hex())
-        self.tables.append(f'{name} = private constant [{len(data)} x i8] c"{text}", align 64')
-        return name
+        data = np.ascontiguousarray(values).tobytes()
+        if data not in self.tables:
+            self.tables[data] = f"@table{len(self.tables)}"
+        return self.tables[data]
+
+    def _table_lines(self):
+        for data, name in self.tables.items():
+            text = data.hex("\\").upper()
+            yield f'{name} = private constant [{len(data)} x i8] c"\\{text}", align {LINE}'
 
     # Variables and loops.
 

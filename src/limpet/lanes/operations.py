@@ -4,6 +4,7 @@ The rules for the operations are in `elementwise`, `arrays`, `matrices` and `con
 """
 
 import functools
+import math
 
 import numpy as np
 
@@ -11,7 +12,8 @@ from limpet.lanes import control, loops, matrices  # noqa: F401  (they register 
 from limpet.lanes.code import LANES, MOST, Array, Code, UnsupportedError
 from limpet.lanes.control import get, places_for, put, zero_of
 from limpet.lanes.loops.control import Cell, given_array, overwrite, unload
-from limpet.lanes.rules import are_zero, each, run, run_on_numbers
+from limpet.lanes.identity import inner_programs
+from limpet.lanes.rules import RULES, are_zero, each, run, run_on_numbers
 
 
 def zeros(program) -> list[np.ndarray]:
@@ -20,6 +22,33 @@ def zeros(program) -> list[np.ndarray]:
     arrays = [Array(code, k, variable.aval) for k, variable in enumerate(program.jaxpr.invars)]
     given = [each(v, a.constant) for v, a in zip(program.jaxpr.invars, arrays, strict=True)]
     return [are_zero(result) for result in run(code, program, given)]
+
+
+def count(program) -> int:
+    """About how many operations on single numbers a program is made of."""
+    total = 0
+    for equation in getattr(program, "jaxpr", program).eqns:
+        inner = sum(map(count, inner_programs(equation)))
+        if inner:
+            total += inner * int(equation.params.get("length", 1))
+        else:
+            total += max(math.prod(v.aval.shape) for v in equation.outvars) * _work(equation)
+    return total
+
+
+def _work(equation) -> int:
+    """Operations for each entry of a result."""
+    name, shapes = equation.primitive.name, [v.aval.shape for v in equation.invars]
+    if name == "dot_general":
+        (over, _), _ = equation.params["dimension_numbers"]
+        return 2 * math.prod(shapes[0][k] for k in over)
+    if name in ("cholesky", "triangular_solve", "limpet_factor", "limpet_pivots"):
+        return shapes[0][-1]
+    if name == "limpet_solve":
+        return shapes[0][-1] ** 2
+    if name.startswith(("reduce_", "arg")):
+        return math.prod(shapes[0]) // max(1, math.prod(equation.outvars[0].aval.shape))
+    return 1 if name in RULES and RULES[name].entry else 0
 
 
 def written(program, constants: int, carried: int, zero) -> str:

@@ -35,7 +35,7 @@ from limpet.lanes.rules import is_key, numbers
 
 REGISTERS = 16  # entries of an array that is kept in registers
 LARGEST = 2**30  # bytes of a program's workspace
-UNROLLED = 4  # sums side by side, for one alone waits for each addition
+UNROLLED = 4  # turns of a loop at once: sums side by side, for one alone waits for each addition
 
 Index = int | str
 
@@ -293,8 +293,9 @@ def over(code, shape: Sequence[int], body: Callable, index: tuple[Index, ...] = 
     """The body for each index of a shape, the last axis fastest."""
     if len(index) == len(shape):
         body(index)
-    elif shape[len(index)] == 1:
-        over(code, shape, body, (*index, 0))
+    elif shape[len(index)] == 1 or (len(index) == len(shape) - 1 and shape[-1] <= UNROLLED):
+        for k in range(shape[len(index)]):
+            over(code, shape, body, (*index, k))
     elif shape[len(index)] > 0:
         code.count(shape[len(index)], 1, lambda k: over(code, shape, body, (*index, k)))
 

@@ -33,6 +33,7 @@ from limpet.lanes.loops.program import LOOPS, known_values, one
 from limpet.lanes.rules import are_known, numbers
 
 INDEX = np.dtype(np.int64)
+NOWHERE = np.iinfo(INDEX).min
 Mode = jax.lax.GatherScatterMode
 
 
@@ -83,14 +84,14 @@ def read_at(code, a: Stored | Known, places: np.ndarray, absent):
             first, shape=table.shape, strides=strides, offset=_add(code, a.offset, offset)
         )
         return dataclasses.replace(moved, zero=None)
-    address = code.table(np.where(places >= 0, table, -1).astype(np.int64))
+    address = code.table(np.where(places >= 0, table, NOWHERE))
     flat = dataclasses.replace(a, shape=(a.buffer.size,), strides=(1,), zero=None)
 
     def number(index):
         place = _read(code, address, row_major(code, places.shape, index))
         if inside:
             return flat.at(code, [place])
-        there = code.line(f"icmp sge i64 {place}, 0")
+        there = code.line(f"icmp ne i64 {place}, {NOWHERE}")
         safe = code.line(f"select i1 {there}, i64 {place}, i64 0")
         return code.select(spread(code, FLAG, there), flat.at(code, [safe]), absent)
 

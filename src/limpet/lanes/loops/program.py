@@ -12,6 +12,7 @@ from limpet.lanes.code import UnsupportedError
 from limpet.lanes.loops.memory import (
     Computed,
     Known,
+    as_large,
     fits,
     is_large,
     settle,
@@ -34,6 +35,8 @@ def run(code, closed, arguments) -> list:
     uses.update(atom for atom in program.outvars if not isinstance(atom, Literal))
 
     def bind(variable, value):
+        if not is_key(value) and not fits(code, value.shape):
+            value = as_large(code, value)
         if isinstance(value, Computed) and uses[variable] > 1:
             value = store(code, value)
         values[variable] = value
