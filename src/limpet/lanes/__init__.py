@@ -115,7 +115,7 @@ def _code(program, count, size, carry, zero, keep, registers) -> bytes:
     if registers is None:
         with contextlib.suppress(UnsupportedError):
             masks = _masks(carry, zero())
-            sparse = any(mask.ndim > 1 and mask.mean() > 0.5 for mask in masks)
+            sparse = any(mask.ndim > 1 and 2 * mask.sum() > mask.size for mask in masks)
             if sparse or operations.count(program) <= MOST_NUMBERS:
                 key = _key(program, count, size, *(np.packbits(mask).tobytes() for mask in masks))
                 return keep(key, lambda: _compiled(operations.written(program, count, size, masks)))

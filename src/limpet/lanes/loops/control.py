@@ -277,7 +277,7 @@ def _in_memory(code, value):
 def _row(code, value, t):
     """The row that belongs to a turn."""
     if isinstance(value, Stored):
-        row = view(code, value, lambda array: array[0])
+        row = view(code, value, lambda array: array[0, ...])
         offset = plus(code, row.offset, times(code, t, value.strides[0]))
         row.offset, row.zero = offset, None
         return row

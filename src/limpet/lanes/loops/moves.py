@@ -37,6 +37,8 @@ def view(code, a: Stored, move: Callable) -> Stored:
     room = np.empty(2 * extent, np.int8)
     before = np.lib.stride_tricks.as_strided(room[extent:], a.shape, a.strides)
     after = move(before)
+    if after.size and not np.may_share_memory(after, room):
+        raise ValueError("a copy is no view")
     by = after.__array_interface__["data"][0] - before.__array_interface__["data"][0]
     zero = None if a.zero is None else move(a.zero)
     offset = plus(code, a.offset, int(by)) if after.size else 0
@@ -179,7 +181,7 @@ def _stack(code, out, *parts, axis):
     for k, value in enumerate(parts):
         places: list = [slice(None)] * out.ndim
         places[axis] = k
-        fill(code, part(code, made, tuple(places)), value)
+        fill(code, part(code, made, (*places, ...)), value)
     return made
 
 
