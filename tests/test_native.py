@@ -193,7 +193,7 @@ def test_steps_are_those_of_xla(q, kernel):
     zero = tile._zero(target, *one[0])
     if q is beads and not isinstance(kernel, limpet.RandomWalk):  # which has no normals
         assert np.count_nonzero(~zero[0].normals) == 2 + 8 * 4
-    _, ours = lanes.scan(tile.step, constants, *one, zero)(constants, carry, scales)
+    _, ours = lanes.scan(tile.step, constants, *one, lambda: zero)(constants, carry, scales)
     _, theirs = xla.scan(tile.step, constants, *one, width, steps)(constants, carry, scales)
     assert np.mean(ours.code == theirs.code) > 0.999
     np.testing.assert_allclose(ours.x[:, :5], theirs.x[:, :5], atol=1e-10)

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from limpet.lanes import functions
-from limpet.lanes.arithmetic import add, compare, divide, multiply, negative, subtract
+from limpet.lanes.arithmetic import add, compare, divide, multiply, negative, remainder, subtract
 from limpet.lanes.code import FLAG, Number, UnsupportedError, is_known
 from limpet.lanes.rules import RULES, Rule, are_zero, dense, is_sparse, numbers, run, sparse
 
@@ -148,6 +148,10 @@ def _same(code, dtype, a):
     return a
 
 
+def _remainder(code, dtype, a, b):
+    return remainder(code, dtype, a, b) if dtype.kind in "iu" else code.library("fmod", a, b)
+
+
 def _full_precision(code, dtype, a, exponent_bits, mantissa_bits):
     information = np.finfo(dtype)
     if exponent_bits < information.nexp or mantissa_bits < information.nmant:
@@ -227,7 +231,7 @@ OPERATIONS: dict[str, Callable] = {
     "exp": _made_of(functions.exp),
     "log": _made_of(functions.log),
     "logistic": _made_of(functions.logistic),
-    "rem": _library("fmod"),
+    "rem": _remainder,
     **{how: compare(how) for how in ("eq", "ne", "lt", "le", "gt", "ge")},
     **{name: _library(name) for name in LIBRARY if name != "fmod"},
 }

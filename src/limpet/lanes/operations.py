@@ -11,8 +11,8 @@ import numpy as np
 from limpet.lanes import control, loops, matrices  # noqa: F401  (they register their rules)
 from limpet.lanes.code import LANES, MOST, Array, Code, UnsupportedError
 from limpet.lanes.control import get, places_for, put, zero_of
-from limpet.lanes.loops.control import Cell, given_array, overwrite, unload
 from limpet.lanes.identity import inner_programs
+from limpet.lanes.loops.control import Cell, given_array, overwrite, unload
 from limpet.lanes.rules import RULES, are_zero, each, run, run_on_numbers
 
 
@@ -32,7 +32,8 @@ def count(program) -> int:
         if inner:
             total += inner * int(equation.params.get("length", 1))
         else:
-            total += max(math.prod(v.aval.shape) for v in equation.outvars) * _work(equation)
+            entries = max((math.prod(v.aval.shape) for v in equation.outvars), default=0)
+            total += entries * _work(equation)
     return total
 
 

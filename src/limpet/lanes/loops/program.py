@@ -22,6 +22,8 @@ from limpet.lanes.loops.memory import (
 from limpet.lanes.rules import RULES, are_known, evaluate, is_key
 
 LOOPS: dict[str, Callable] = {}
+# From which argument on an operation has indices; numbers in registers have none that are computed.
+INDICES = {"gather": 1, "dynamic_slice": 1, "dynamic_update_slice": 2}
 CALLS = {"jit", "pjit", "closed_call", "remat2", "checkpoint", "custom_jvp_call", "custom_vjp_call"}
 # what is known stays a loop or a branch, and zeros of sparse matrices are made of what is known
 NEVER_FOLDED = CALLS | {"while", "cond", "scan", "limpet_sparse"}
@@ -74,13 +76,21 @@ def _evaluate(code, equation, values):
     if foldable and any(map(is_large, values)) and all(map(_is_plain, values)):
         return _fold(code, equation, values)
     every = [*values, *(variable.aval for variable in equation.outvars)]
-    if foldable and all(fits(code, array.shape) for array in every):
+    small = foldable and all(fits(code, array.shape) for array in every)
+    if small and all(map(are_known, _indices(name, values))):
         return evaluate(code, equation, [settle(code, value) for value in values])
     if equation.effects and rule is None:
         raise UnsupportedError(f"{name}, which does more than compute")
     if name not in LOOPS or rule is None:
         raise UnsupportedError(f"{name} of many numbers" if rule else name)
     return LOOPS[name](code, equation, values, **rule.parameters(name, equation.params))
+
+
+def _indices(name, values):
+    """The indices among the arguments of an operation."""
+    if name.startswith("scatter"):
+        return values[1:2]
+    return values[INDICES[name] :] if name in INDICES else []
 
 
 def _is_plain(value):
