@@ -1,8 +1,9 @@
 """Steps of many chains as machine code.
 
-A step is a thousand operations on single numbers. XLA does each of them for all chains before the
-next, by way of memory; a compiler of loops keeps a few chains in registers from the first operation
-to the last, which is five times as fast and takes a tenth of the time to compile. So the step of
+A step of a small problem is a thousand operations on single numbers. XLA does each of them for all
+chains before the next, by way of memory; a compiler of loops keeps a few chains in registers from
+the first operation to the last, which is five times as fast and takes a tenth of the time to
+compile. So the step of
 one chain is traced by JAX, its arrays are taken apart into numbers, and each number becomes a
 vector of `LANES` chains in LLVM's language:
 
@@ -11,14 +12,16 @@ vector of `LANES` chains in LLVM's language:
     loops       a `while` goes on until all lanes are done; lanes that are done keep their values
     branches    both are computed, and one is chosen
 
+Larger problems have arrays in memory, each entry a vector of lanes, and operations are loops over
+them (`loops`): programs grow with the number of operations, not of numbers.
+
 `code.py` writes LLVM. Each of JAX's operations has a rule (`rules.py`): numbers (`elementwise.py`,
 made of `arithmetic.py` and `functions.py`), `arrays.py`, `matrices.py`, loops and calls
 (`control.py`); `operations.py` puts a whole program together. `primitives.py` has operations of
 limpet's own, and says what zeros of sparse matrices are; `identity.py` what makes two programs one.
 
-What has no rule, or cannot be taken apart, raises `UnsupportedError` and is left to XLA: most
-library calls, indices that depend on the point, and programs that take too long to compile. So is
-whatever goes wrong inside.
+What has no rule raises `UnsupportedError` and is left to XLA: most library calls, and callbacks. So
+is whatever goes wrong inside.
 """
 
 import contextlib

@@ -59,7 +59,7 @@ def remainder(code, dtype, a, b):
 
 
 def _divide_whole(code, dtype, a, b):
-    """Quotient and remainder; what processors refuse is as JAX has it: -1 and the number by zero."""
+    """Quotient and remainder; by zero, which processors refuse, as JAX has it: -1, the number."""
     zero, one, all_bits = dtype.type(0), dtype.type(1), np.invert(dtype.type(0))
     by_zero = code(FLAG, "icmp eq", b, zero)
     unsafe = by_zero

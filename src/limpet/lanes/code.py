@@ -6,6 +6,7 @@ import functools
 import itertools
 import os
 import re
+from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -96,7 +97,7 @@ class Code:
 
     def __init__(self, run, most=2 * MOST):
         self.run = run  # writes the lines of one of JAX's programs
-        self.workspace = None  # where arrays are kept that are too large for registers
+        self.workspace: Any = None  # where arrays are kept that are too large for registers
         self.registers = np.inf  # entries of an array that is kept in registers
         self.tables: dict[bytes, str] = {}  # names by contents
         self.most = most  # lines; some will turn out to be of no use

@@ -102,6 +102,25 @@ def _shift(word):
     return shift
 
 
+def _in_order(how):
+    """Compare in the total order of floats: -NaN, -inf, ..., -0, 0, ..., inf, NaN."""
+
+    def compare_keys(code, dtype, a, b):
+        return compare(how)(code, FLAG, *(_key(code, number) for number in (a, b)))
+
+    return compare_keys
+
+
+def _key(code, number):
+    """The number if it is whole, else one that is in the same order."""
+    if number.dtype.kind != "f":
+        return number
+    whole = np.dtype(f"i{number.dtype.itemsize}")
+    bits = code.cast("bitcast", number, whole)
+    sign = code(whole, "ashr", bits, whole.type(8 * whole.itemsize - 1))
+    return code(whole, "xor", bits, code(whole, "lshr", sign, whole.type(1)))
+
+
 def _round(code, dtype, a, rounding_method):
     to_even = rounding_method == jax.lax.RoundingMethod.TO_NEAREST_EVEN
     return code.intrinsic("roundeven" if to_even else "round", a)
@@ -233,6 +252,7 @@ OPERATIONS: dict[str, Callable] = {
     "logistic": _made_of(functions.logistic),
     "rem": _remainder,
     **{how: compare(how) for how in ("eq", "ne", "lt", "le", "gt", "ge")},
+    **{f"{how}_to": _in_order(how) for how in ("eq", "lt", "le")},
     **{name: _library(name) for name in LIBRARY if name != "fmod"},
 }
 

@@ -1,5 +1,6 @@
 """Programs of which some arrays are in memory, and operations on them loops.
 
+    workspace.py  the memory itself
     memory.py     arrays in memory, and loops over them
     program.py    a program, operation by operation: which are loops
     entries.py    operations entry by entry, which become part of the loop that reads them
@@ -14,7 +15,8 @@ those that its rule for numbers (`limpet.lanes.rules`) honours.
 """
 
 from limpet.lanes.loops import control, entries, matrices, moves, places, sums  # noqa: F401
-from limpet.lanes.loops.memory import REGISTERS, Workspace
+from limpet.lanes.loops.memory import REGISTERS
 from limpet.lanes.loops.program import run
+from limpet.lanes.loops.workspace import Workspace
 
 __all__ = ["REGISTERS", "Workspace", "run"]

@@ -1,5 +1,6 @@
 """Loops and branches. What they carry is in variables, or in memory if it is large."""
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -61,6 +62,8 @@ class Cell:
 
         if not self.small:
             value = as_large(code, value)
+            if flag is not None and flag.ndim:
+                flag = as_large(code, flag)
             over(
                 code,
                 self.shape,
@@ -174,7 +177,7 @@ def _while(code, equation, values, cond_nconsts, cond_jaxpr, body_nconsts, body_
 
     def any_going():
         flags = flag.get()
-        if not is_large(flags):
+        if isinstance(flags, np.ndarray):
             return functools.reduce(functools.partial(code, FLAG, "or"), flags.flat, np.False_)
         some = code.variable(FLAG)
         code.put(some, np.False_)
@@ -274,13 +277,16 @@ def _in_memory(code, value):
     return value if isinstance(value, Known) else store(code, value)
 
 
+def _stored_row(code, value: Stored, t) -> Stored:
+    row = view(code, value, lambda array: array[0, ...])
+    offset = plus(code, row.offset, times(code, t, value.strides[0]))
+    return dataclasses.replace(row, offset=offset, zero=None)
+
+
 def _row(code, value, t):
     """The row that belongs to a turn."""
     if isinstance(value, Stored):
-        row = view(code, value, lambda array: array[0, ...])
-        offset = plus(code, row.offset, times(code, t, value.strides[0]))
-        row.offset, row.zero = offset, None
-        return row
+        return _stored_row(code, value, t)
     if isinstance(value, Known):
         return Computed(value.shape[1:], value.dtype, lambda at: value.at(code, (t, *at)))
     return numbers(value.shape[1:], [])
@@ -291,16 +297,13 @@ class _Stacked:
 
     def __init__(self, code, aval):
         self.code, self.aval = code, aval
-        if aval.size:
-            self.array = new(code, aval.shape, aval.dtype)
-            code.workspace.retain(self.array)
-        else:
-            self.array = numbers(aval.shape, [])
+        self.array = new(code, aval.shape, aval.dtype)
+        code.workspace.retain(self.array)
 
     def put(self, t, value):
         """The output of a turn."""
         if self.aval.size:
-            fill(self.code, _row(self.code, self.array, t), value)
+            fill(self.code, _stored_row(self.code, self.array, t), value)
 
 
 LOOPS |= {"while": _while, "cond": _cond, "scan": _scan}

@@ -133,7 +133,7 @@ def _triangular_solve(code, equation, values, left_side, lower, transpose_a, uni
 
 
 def _eliminate(code, rows: Stored):
-    """Gaussian elimination in place, with partial pivoting; lanes differ in which row they choose."""
+    """Gaussian elimination in place, with partial pivoting; each lane chooses its own row."""
     m, length = rows.shape
     best, chosen = code.variable(DOUBLE), code.variable(INDEX)
 

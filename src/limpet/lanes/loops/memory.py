@@ -23,66 +23,19 @@ import numpy as np
 from limpet.lanes.code import (
     FLAG,
     LANES,
-    LINE,
     Code,
     Number,
-    UnsupportedError,
     element,
     operand,
     vector,
 )
+from limpet.lanes.loops.workspace import Buffer
 from limpet.lanes.rules import is_key, numbers
 
 REGISTERS = 16  # entries of an array that is kept in registers
-LARGEST = 2**30  # bytes of a program's workspace
 UNROLLED = 4  # turns of a loop at once: sums side by side, for one alone waits for each addition
 
 Index = int | str
-
-
-class Buffer:
-    """A part of the workspace, and how many values need it."""
-
-    def __init__(self, offset: int, size: int):
-        self.offset, self.size, self.users = offset, size, 0
-
-
-class Workspace:
-    """Which parts of the workspace are free."""
-
-    def __init__(self):
-        self.size = 0
-        self.free: dict[int, list[Buffer]] = {}
-        self.released: list[Buffer] = []
-
-    def allocate(self, size: int) -> Buffer:
-        """A part of so many bytes."""
-        size = -(-size // LINE) * LINE
-        if self.free.get(size):
-            return self.free[size].pop()
-        if self.size + size > LARGEST:
-            raise UnsupportedError(f"programs that need more than {LARGEST >> 20} MB")
-        self.size += size
-        return Buffer(self.size - size, size)
-
-    def retain(self, value):
-        """Keep what a value needs until it is released."""
-        for buffer in getattr(value, "buffers", ()):
-            buffer.users += 1
-
-    def release(self, value):
-        """A value is not needed any more; what it needed may still be on its way to others."""
-        for buffer in getattr(value, "buffers", ()):
-            buffer.users -= 1
-            if not buffer.users:
-                self.released.append(buffer)
-
-    def collect(self):
-        """What was released and not asked for since is free."""
-        for buffer in self.released:
-            if not buffer.users and buffer not in (same := self.free.setdefault(buffer.size, [])):
-                same.append(buffer)
-        self.released = []
 
 
 class Large:
@@ -192,8 +145,9 @@ class Known(Large):
 
     def at(self, code, index):
         """The entry at an index."""
-        if all(isinstance(k, int) for k in index):
-            return self.values[tuple(index)]
+        known = tuple(k for k in index if isinstance(k, int))
+        if len(known) == self.ndim:
+            return self.values[known]
         if self.name is None:
             self.name = code.table(self.values)
         return splat(code, self.dtype, self.name, row_major(code, self.shape, index))
@@ -400,6 +354,12 @@ def as_large(code, value) -> Large:
         dtype = value_dtype(value)
         return Known(np.array([number.item() for number in value.flat], dtype).reshape(value.shape))
     return store(code, value)
+
+
+def stored_or_known(code, value) -> Stored | Known:
+    """The array as one whose entries are there, to be read more than once."""
+    value = as_large(code, value)
+    return value if isinstance(value, Known) else store(code, value)
 
 
 def settle(code, value):

@@ -1,11 +1,10 @@
 """Operations that move entries about.
 
-On arrays that are stored, most are NumPy's own views: other strides over the same memory. Arrays that
-are computed as they are read are asked for other entries.
+On arrays that are stored, most are NumPy's own views: other strides over the same memory. Arrays
+that are computed as they are read are asked for other entries.
 """
 
 import dataclasses
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -23,6 +22,7 @@ from limpet.lanes.loops.memory import (
     over,
     plus,
     store,
+    stored_or_known,
     times,
 )
 from limpet.lanes.loops.program import LOOPS, one
@@ -242,17 +242,6 @@ def _tile(code, out, a, reps):
         places = tuple(slice(k * n, (k + 1) * n) for k, n in zip(copy, a.shape, strict=True))
         fill(code, part(code, made, places), a)
     return made
-
-
-def stored_or_known(code, value) -> Stored | Known:
-    """The array as one whose entries are there, to be read more than once."""
-    value = as_large(code, value)
-    return value if isinstance(value, Known) else store(code, value)
-
-
-def whole(shape) -> int:
-    """How many entries a shape has."""
-    return math.prod(int(length) for length in shape)
 
 
 LOOPS |= {

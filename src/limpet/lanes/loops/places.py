@@ -1,7 +1,7 @@
 """Entries at places that are computed.
 
-Where places are known, they are a table; or, if they are evenly spaced, a view. Places that depend on
-the point differ from lane to lane: each lane reads its own.
+Where places are known, they are a table; or, if they are evenly spaced, a view. Places that depend
+on the point differ from lane to lane: each lane reads its own.
 """
 
 import dataclasses
@@ -27,8 +27,9 @@ from limpet.lanes.loops.memory import (
     row_major,
     spread,
     store,
+    stored_or_known,
 )
-from limpet.lanes.loops.moves import part, stored_or_known, view
+from limpet.lanes.loops.moves import part, view
 from limpet.lanes.loops.program import LOOPS, known_values, one
 from limpet.lanes.rules import are_known, numbers
 
@@ -278,16 +279,21 @@ def _distinct(table) -> bool:
     return len(np.unique(table)) == table.size
 
 
+def _known_window(shape, sizes, starts) -> tuple[slice, ...] | None:
+    """The part of an array that a slice takes, if that is known; moved inside if need be."""
+    known = [start for start in map(_whole_numbers, starts) if start is not None]
+    if len(known) < len(starts):
+        return None
+    firsts = [
+        min(max(int(k.item()), 0), n - s) for k, n, s in zip(known, shape, sizes, strict=True)
+    ]
+    return tuple(slice(k, k + s) for k, s in zip(firsts, sizes, strict=True))
+
+
 @one
 def _dynamic_slice(code, out, a, *starts, slice_sizes):
-    known = [_whole_numbers(start) for start in starts]
-    a = stored_or_known(code, a)
-    if all(start is not None for start in known):
-        firsts = [
-            min(max(int(k.item()), 0), n - s)
-            for k, n, s in zip(known, a.shape, slice_sizes, strict=True)
-        ]
-        places = tuple(slice(k, k + s) for k, s in zip(firsts, slice_sizes, strict=True))
+    a, places = stored_or_known(code, a), _known_window(a.shape, slice_sizes, starts)
+    if places is not None:
         if isinstance(a, Known):
             return Known(a.values[places])
         return view(code, a, lambda array: array[places])
@@ -316,13 +322,8 @@ def _dynamic_update_slice(code, out, a, update, *starts):
     fill(code, made, a)
     if not update.size:
         return made
-    known = [_whole_numbers(start) for start in starts]
-    if all(start is not None for start in known):
-        firsts = [
-            min(max(int(k.item()), 0), n - s)
-            for k, n, s in zip(known, out.shape, update.shape, strict=True)
-        ]
-        places = tuple(slice(k, k + s) for k, s in zip(firsts, update.shape, strict=True))
+    places = _known_window(out.shape, update.shape, starts)
+    if places is not None:
         fill(code, part(code, made, places), update)
         return made
     firsts, update = _clamped(code, out.shape, update.shape, starts), as_large(code, update)
