@@ -83,7 +83,6 @@ FUNCTIONS = {
     "write at a place": lambda x: lax.dynamic_update_slice(x, x[:3], (jnp.argmin(x),)),
     "add at places": lambda x: x.at[jnp.argsort(A[0, 0]) % (1 + jnp.argmax(x))].add(1.0),
     "derivative by a place": jax.grad(lambda x: x[jnp.argmax(x)] ** 2),
-    "interpolation": lambda x: jnp.interp(x, jnp.linspace(-1, 1, 9), A[0, 0, :9]),
     "Cholesky": lambda x: jnp.linalg.cholesky(definite(x)),
     "Cholesky of none": lambda x: jnp.linalg.cholesky(nearly_singular(x)),
     "factor": lambda x: primitives.factor(definite(x)),

@@ -186,7 +186,7 @@ def _broadcast(code, out, a, broadcast_dimensions):
 
 def _slice(code, out, a, start_indices, limit_indices, strides):
     bounds = zip(start_indices, limit_indices, strides or (1,) * a.ndim, strict=True)
-    return a[tuple(slice(*bound) for bound in bounds)]
+    return a[(*(slice(*bound) for bound in bounds), ...)]
 
 
 def _pad(code, out, a, value, padding_config):
@@ -293,13 +293,17 @@ def _window(name, shape, sizes, starts):
 
 
 def _dynamic_slice(code, out, a, *starts, slice_sizes):
-    return a[_window("dynamic_slice", a.shape, slice_sizes, starts)]
+    return a[(*_window("dynamic_slice", a.shape, slice_sizes, starts), ...)]
 
 
 def _dynamic_update_slice(code, out, a, update, *starts):
     made = a.copy()
-    made[_window("dynamic_update_slice", a.shape, update.shape, starts)] = update
+    made[(*_window("dynamic_update_slice", a.shape, update.shape, starts), ...)] = update
     return made
+
+
+def _reverse(code, out, a, dimensions):
+    return np.flip(a, dimensions) if dimensions else a
 
 
 def _reshape(code, out, a):
@@ -337,7 +341,7 @@ RULES |= {
     "transpose": Rule(
         _one(lambda code, out, a, permutation: a.transpose(permutation)), honours=("permutation",)
     ),
-    "rev": Rule(_one(lambda code, out, a, dimensions: np.flip(a, dimensions)), ("dimensions",)),
+    "rev": Rule(_one(_reverse), honours=("dimensions",)),
     "slice": Rule(_one(_slice), honours=("start_indices", "limit_indices", "strides")),
     "pad": Rule(_one(_pad), honours=("padding_config",)),
     "iota": Rule(_one(_iota), honours=("dimension",), ignores=("dtype", "shape", "sharding")),

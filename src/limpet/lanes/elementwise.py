@@ -69,6 +69,11 @@ def _sign(code, dtype, a):
     return code.select(compare("gt")(code, FLAG, a, zero), one, below)
 
 
+def _one_minus_square(code, dtype, a):
+    below, above = (step(code, dtype, dtype.type(1), a) for step in (subtract, add))
+    return multiply(code, dtype, below, above)
+
+
 def _power(code, dtype, a, y):
     result, square, rest = dtype.type(1), a, abs(y)
     while rest:
@@ -213,10 +218,18 @@ def _traced(function):
     return jax.make_jaxpr(function)(jax.ShapeDtypeStruct((), np.float64))
 
 
+def _exp(code, dtype, a, accuracy=None):
+    if accuracy is None:
+        return _made_of(functions.exp)(code, dtype, a)
+    if accuracy != jax.lax.AccuracyMode.HIGHEST:
+        raise UnsupportedError("exp with accuracy")
+    return code.library("exp", a)
+
+
 LIBRARY = (
     *("sin", "cos", "tan", "asin", "acos", "atan", "atan2"),
     *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
-    *("pow", "cbrt", "exp2", "expm1", "log1p", "erf", "erfc", "fmod"),
+    *("pow", "cbrt", "exp", "exp2", "expm1", "log1p", "erf", "erfc", "fmod"),
 )
 OPERATIONS: dict[str, Callable] = {
     "add": add,
@@ -228,6 +241,7 @@ OPERATIONS: dict[str, Callable] = {
     "abs": _abs,
     "sign": _sign,
     "square": lambda code, dtype, a: multiply(code, dtype, a, a),
+    "one_minus_square": _one_minus_square,
     "sqrt": _intrinsic("sqrt"),
     "rsqrt": lambda code, dtype, a: code(dtype, "fdiv", dtype.type(1), code.intrinsic("sqrt", a)),
     "floor": _intrinsic("floor"),
@@ -247,13 +261,12 @@ OPERATIONS: dict[str, Callable] = {
     "copy_p": _same,
     "stop_gradient": _same,
     "select_n": _select,
-    "exp": _made_of(functions.exp),
     "log": _made_of(functions.log),
     "logistic": _made_of(functions.logistic),
     "rem": _remainder,
     **{how: compare(how) for how in ("eq", "ne", "lt", "le", "gt", "ge")},
-    **{f"{how}_to": _in_order(how) for how in ("eq", "lt", "le")},
-    **{name: _library(name) for name in LIBRARY if name != "fmod"},
+    **{f"{how}_to": _in_order(how) for how in ("lt", "le")},
+    **{name: _library(name) for name in LIBRARY if name not in ("fmod", "exp")},
 }
 
 
@@ -265,6 +278,7 @@ RULES |= {name: _rule(operation, unset=("accuracy",)) for name, operation in OPE
 RULES |= {
     "mul": _rule(multiply, unset=("out_dtype",)),
     "div": _rule(divide),
+    "exp": _rule(_exp, honours=("accuracy",)),
     "integer_pow": _rule(_power, honours=("y",)),
     "polynomial": _rule(_horner, ignores=("unroll",)),
     "round": _rule(_round, honours=("rounding_method",), folds=False),
