@@ -40,7 +40,7 @@ def program(
     `on_refusal(reason)` is called before a step goes to XLA, which is slower.
     """
     try:
-        return lanes.scan(step, *example, zero(), keep=_keep)
+        return lanes.scan(step, *example, zero, _keep)
     except lanes.UnsupportedError as reason:
         on_refusal(reason)
         return xla.scan(step, *example, width, block)

@@ -1,8 +1,9 @@
 """Steps of many chains as machine code.
 
-A step is a thousand operations on single numbers. XLA does each of them for all chains before the
-next, by way of memory; a compiler of loops keeps a few chains in registers from the first operation
-to the last, which is five times as fast and takes a tenth of the time to compile. So the step of
+A step of a small problem is a thousand operations on single numbers. XLA does each of them for all
+chains before the next, by way of memory; a compiler of loops keeps a few chains in registers from
+the first operation to the last, which is five times as fast and takes a tenth of the time to
+compile. So the step of
 one chain is traced by JAX, its arrays are taken apart into numbers, and each number becomes a
 vector of `LANES` chains in LLVM's language:
 
@@ -11,14 +12,16 @@ vector of `LANES` chains in LLVM's language:
     loops       a `while` goes on until all lanes are done; lanes that are done keep their values
     branches    both are computed, and one is chosen
 
+Larger problems have arrays in memory, each entry a vector of lanes, and operations are loops over
+them (`loops`): programs grow with the number of operations, not of numbers.
+
 `code.py` writes LLVM. Each of JAX's operations has a rule (`rules.py`): numbers (`elementwise.py`,
 made of `arithmetic.py` and `functions.py`), `arrays.py`, `matrices.py`, loops and calls
 (`control.py`); `operations.py` puts a whole program together. `primitives.py` has operations of
 limpet's own, and says what zeros of sparse matrices are; `identity.py` what makes two programs one.
 
-What has no rule, or cannot be taken apart, raises `UnsupportedError` and is left to XLA: most
-library calls, indices that depend on the point, and programs that take too long to compile. So is
-whatever goes wrong inside.
+What has no rule raises `UnsupportedError` and is left to XLA: most library calls, and callbacks. So
+is whatever goes wrong inside.
 """
 
 import contextlib
@@ -33,13 +36,16 @@ import jax
 import llvmlite.binding as llvm
 import numpy as np
 
-from limpet.lanes import operations
+from limpet.lanes import loops, operations
 from limpet.lanes.code import LANES, UnsupportedError, locate
 from limpet.lanes.elementwise import LIBRARY
 from limpet.lanes.identity import fingerprint_of
 
 __all__ = ["LANES", "UnsupportedError", "scan", "zeros"]
 
+# Operations on single numbers that a program may have and be written as such: compiled in a few
+# seconds, and faster than loops.
+MOST_NUMBERS = 60_000
 MESSAGE = 100  # letters of another library's message that are told, for its own say how to go on
 
 
@@ -47,7 +53,19 @@ def _make(key: str, make: Callable[[], bytes]) -> bytes:
     return make()
 
 
-def scan(step: Callable, constants, carry, inputs, zero=None, keep=_make) -> Callable:
+def _nothing():
+    return None
+
+
+def scan(
+    step: Callable,
+    constants,
+    carry,
+    inputs,
+    zero: Callable[[], Any] = _nothing,
+    keep: Callable[[str, Callable[[], bytes]], bytes] = _make,
+    registers: int | None = None,
+) -> Callable:
     """Compile `carry, output = step(constants, carry, input)` for many chains and many turns.
 
     The arguments are examples, or shapes, for one chain and one turn. The function returned takes
@@ -56,21 +74,15 @@ def scan(step: Callable, constants, carry, inputs, zero=None, keep=_make) -> Cal
     written `over` the outputs of an earlier call, if these are given and fit, since fresh memory is
     slow. A chain's results do not depend on how many others there are.
 
-    `zero`, of the structure of the carry, may tell of entries that are zero now and always: no work
-    is done for them. `keep(key, make)` may return the bytes that it kept under this key, or else
-    `make()`: they are machine code.
+    `zero()`, of the structure of the carry, may tell of entries that are zero now and always: no
+    work is done for them. `keep(key, make)` may return the bytes that it kept under this key, or
+    else `make()`: they are machine code. With `registers`, all arrays of more entries than that are
+    kept in memory, also where the program is small.
     """
-    if zero is None:
-        zero = jax.tree.map(lambda leaf: np.zeros(np.shape(leaf), bool), carry)
     program, shapes = jax.make_jaxpr(step, return_shape=True)(constants, carry, inputs)
     count, size = len(jax.tree.leaves(constants)), len(jax.tree.leaves(carry))
-    none = jax.tree.leaves(zero)
-    if [each.shape for each in none] != [np.shape(leaf) for leaf in jax.tree.leaves(carry)]:
-        raise ValueError("zero is not of the structure of the carry")
     with _refusing():
-        key = _key(program, count, size, *(np.packbits(each).tobytes() for each in none))
-        code = keep(key, lambda: _compiled(operations.written(program, count, size, none)))
-        function = _loaded(code)
+        function = _loaded(_code(program, count, size, carry, zero, keep, registers))
     variables: list[Any] = program.jaxpr.invars
     types = [variable.aval.dtype for variable in variables]
     outputs, tree = jax.tree.leaves(shapes[1]), jax.tree.structure(shapes)
@@ -99,6 +111,32 @@ def zeros(function: Callable, *arguments):
     with _refusing():
         found = operations.zeros(program)
     return jax.tree.unflatten(jax.tree.structure(shapes), found)
+
+
+def _code(program, count, size, carry, zero, keep, registers) -> bytes:
+    """The machine code of a program: on numbers if these are few, or many are zero; else loops."""
+    if registers is None:
+        with contextlib.suppress(UnsupportedError):
+            masks = _masks(carry, zero())
+            sparse = any(mask.ndim > 1 and 2 * mask.sum() > mask.size for mask in masks)
+            if sparse or operations.count(program) <= MOST_NUMBERS:
+                key = _key(program, count, size, *(np.packbits(mask).tobytes() for mask in masks))
+                return keep(key, lambda: _compiled(operations.written(program, count, size, masks)))
+        registers = loops.REGISTERS
+    key = _key(program, count, size, registers)
+    make = functools.partial(operations.written_as_loops, program, count, size, registers)
+    # loops that gain by it are written with several turns at once
+    return keep(key, lambda: _compiled(make(), unroll=False))
+
+
+def _masks(carry, zero) -> list[np.ndarray]:
+    """Which entries of the carry are zero now and always."""
+    if zero is None:
+        return [np.zeros(np.shape(leaf), bool) for leaf in jax.tree.leaves(carry)]
+    masks = jax.tree.leaves(zero)
+    if [each.shape for each in masks] != [np.shape(leaf) for leaf in jax.tree.leaves(carry)]:
+        raise ValueError("zero is not of the structure of the carry")
+    return masks
 
 
 @contextlib.contextmanager
@@ -130,7 +168,7 @@ def _key(program, *sizes):
     """What machine code depends on, beside the processor: the program and how it is compiled."""
     here = Path(__file__).parent
     parts = [llvm.llvm_version_info, *sizes, fingerprint_of(program)]
-    parts += [file.read_text() for file in sorted(here.glob("*.py"))]
+    parts += [file.read_text() for file in sorted(here.rglob("*.py"))]
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
@@ -147,10 +185,12 @@ def _machine():
     return target.create_target_machine(cpu=name, features=features, opt=3, jit=True)
 
 
-def _compiled(text) -> bytes:
+def _compiled(text, unroll=True) -> bytes:
     """The machine code of a text, as an object file."""
     machine, module = _machine(), llvm.parse_assembly(text)
-    passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_unrolling = unroll
+    passes = llvm.create_pass_builder(machine, options)
     passes.getModulePassManager().run(module, passes)
     return machine.emit_object(module)
 

@@ -4,10 +4,11 @@ The results are those of `jax.jit`, infinities, NaN and the signs of zeros inclu
 sum of a number and a known zero is the number, so that -0. + 0. is -0.)
 """
 
+import numpy as np
+
 from limpet.lanes.code import (
     FLAG,
     STRUCTURAL_ZERO,
-    UnsupportedError,
     is_known,
     is_structural,
     is_zero,
@@ -45,11 +46,32 @@ def multiply(code, dtype, a, b):
 
 def divide(code, dtype, a, b):
     """The quotient."""
-    if dtype.kind != "f":
-        raise UnsupportedError("division of whole numbers")
+    if dtype.kind in "iu":
+        return _divide_whole(code, dtype, a, b)[0]
     if is_structural(a) or (is_known(b) and b == 1):
         return a
     return code(dtype, "fdiv arcp", a, b)
+
+
+def remainder(code, dtype, a, b):
+    """What is left of a whole number after division, with the sign of that number."""
+    return _divide_whole(code, dtype, a, b)[1]
+
+
+def _divide_whole(code, dtype, a, b):
+    """Quotient and remainder; by zero, which processors refuse, as JAX has it: -1, the number."""
+    zero, one, all_bits = dtype.type(0), dtype.type(1), np.invert(dtype.type(0))
+    by_zero = code(FLAG, "icmp eq", b, zero)
+    unsafe = by_zero
+    if dtype.kind == "i":
+        by_minus_one = code(FLAG, "icmp eq", b, all_bits)
+        unsafe = code(FLAG, "or", by_zero, by_minus_one)
+    sign, safe = "s" if dtype.kind == "i" else "u", code.select(unsafe, one, b)
+    quotient, rest = (code(dtype, f"{sign}{word}", a, safe) for word in ("div", "rem"))
+    if dtype.kind == "i":
+        quotient = code.select(by_minus_one, code(dtype, "sub", zero, a), quotient)
+        rest = code.select(by_minus_one, zero, rest)
+    return code.select(by_zero, all_bits, quotient), code.select(by_zero, a, rest)
 
 
 def negative(code, dtype, a):

@@ -38,19 +38,21 @@ def _one(write):
 # Reductions, and products.
 
 
-def _lowest(dtype):
+def lowest(dtype):
+    """What is no larger than any number of a type."""
     return dtype.type(-np.inf if dtype.kind == "f" else 0 if dtype == FLAG else np.iinfo(dtype).min)
 
 
-def _highest(dtype):
+def highest(dtype):
+    """What is no smaller than any number of a type."""
     return dtype.type(np.inf if dtype.kind == "f" else 1 if dtype == FLAG else np.iinfo(dtype).max)
 
 
 REDUCTIONS: dict[str, tuple[Callable, Callable]] = {  # and what remains if there is nothing
     "sum": (add, lambda dtype: dtype.type(0)),
     "prod": (multiply, lambda dtype: dtype.type(1)),
-    "max": (largest, _lowest),
-    "min": (smallest, _highest),
+    "max": (largest, lowest),
+    "min": (smallest, highest),
     "and": (OPERATIONS["and"], lambda dtype: np.invert(dtype.type(0))),
     "or": (OPERATIONS["or"], lambda dtype: dtype.type(0)),
     "xor": (OPERATIONS["xor"], lambda dtype: dtype.type(0)),
@@ -184,7 +186,7 @@ def _broadcast(code, out, a, broadcast_dimensions):
 
 def _slice(code, out, a, start_indices, limit_indices, strides):
     bounds = zip(start_indices, limit_indices, strides or (1,) * a.ndim, strict=True)
-    return a[tuple(slice(*bound) for bound in bounds)]
+    return a[(*(slice(*bound) for bound in bounds), ...)]
 
 
 def _pad(code, out, a, value, padding_config):
@@ -228,7 +230,7 @@ def _sparse(code, out, a):
 # whole numbers.
 
 
-def _gathered(name, shape, indices, dimension_numbers, slice_sizes, mode) -> np.ndarray:
+def gathered(name, shape, indices, dimension_numbers, slice_sizes, mode) -> np.ndarray:
     """Where the entries of a gather come from in an array of a shape, row by row; -1: nowhere."""
     at = whole_numbers(name, indices)
     with jax.ensure_compile_time_eval():
@@ -238,18 +240,18 @@ def _gathered(name, shape, indices, dimension_numbers, slice_sizes, mode) -> np.
         )
 
 
-def _missing(dtype):
+def missing(dtype):
     """What JAX puts where a gather finds nothing."""
     if dtype.kind == "f":
         return dtype.type(np.nan)
-    return _lowest(dtype) if dtype.kind == "i" else _highest(dtype)
+    return lowest(dtype) if dtype.kind == "i" else highest(dtype)
 
 
 def _gather(code, out, a, indices, dimension_numbers, slice_sizes, mode, fill_value):
-    places = _gathered("gather", a.shape, indices, dimension_numbers, slice_sizes, mode)
-    missing = _missing(out.dtype) if fill_value is None else out.dtype.type(fill_value)
+    places = gathered("gather", a.shape, indices, dimension_numbers, slice_sizes, mode)
+    absent = missing(out.dtype) if fill_value is None else out.dtype.type(fill_value)
     flat = a.ravel()
-    return numbers(out.shape, [flat[k] if k >= 0 else missing for k in places.flat])
+    return numbers(out.shape, [flat[k] if k >= 0 else absent for k in places.flat])
 
 
 def _scatter(name, combine):
@@ -268,7 +270,7 @@ def _scatter(name, combine):
         )
         if mode == jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS:
             mode = jax.lax.GatherScatterMode.FILL_OR_DROP
-        places = _gathered(name, a.shape, indices, reading, sizes, mode)
+        places = gathered(name, a.shape, indices, reading, sizes, mode)
         made = a.ravel().copy()
         for place, number in zip(places.flat, updates.flat, strict=True):
             if place >= 0:
@@ -291,13 +293,17 @@ def _window(name, shape, sizes, starts):
 
 
 def _dynamic_slice(code, out, a, *starts, slice_sizes):
-    return a[_window("dynamic_slice", a.shape, slice_sizes, starts)]
+    return a[(*_window("dynamic_slice", a.shape, slice_sizes, starts), ...)]
 
 
 def _dynamic_update_slice(code, out, a, update, *starts):
     made = a.copy()
-    made[_window("dynamic_update_slice", a.shape, update.shape, starts)] = update
+    made[(*_window("dynamic_update_slice", a.shape, update.shape, starts), ...)] = update
     return made
+
+
+def _reverse(code, out, a, dimensions):
+    return np.flip(a, dimensions) if dimensions else a
 
 
 def _reshape(code, out, a):
@@ -335,7 +341,7 @@ RULES |= {
     "transpose": Rule(
         _one(lambda code, out, a, permutation: a.transpose(permutation)), honours=("permutation",)
     ),
-    "rev": Rule(_one(lambda code, out, a, dimensions: np.flip(a, dimensions)), ("dimensions",)),
+    "rev": Rule(_one(_reverse), honours=("dimensions",)),
     "slice": Rule(_one(_slice), honours=("start_indices", "limit_indices", "strides")),
     "pad": Rule(_one(_pad), honours=("padding_config",)),
     "iota": Rule(_one(_iota), honours=("dimension",), ignores=("dtype", "shape", "sharding")),

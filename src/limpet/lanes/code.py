@@ -6,6 +6,7 @@ import functools
 import itertools
 import os
 import re
+from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 LANES = 4  # chains side by side
 MOST = 300_000  # lines; a third of that takes ten seconds to compile, all of it a minute
 FLOATS = {"float64": "double", "float32": "float"}
+LINE = 64  # bytes of a line of the processor's cache
 FLAG = np.dtype(bool)
 NAME = re.compile(r"%\w+")
 
@@ -93,7 +95,11 @@ def locate(name) -> bool:
 class Code:
     """A program as it is written."""
 
-    def __init__(self, most=2 * MOST):
+    def __init__(self, run, most=2 * MOST):
+        self.run = run  # writes the lines of one of JAX's programs
+        self.workspace: Any = None  # where arrays are kept that are too large for registers
+        self.registers = np.inf  # entries of an array that is kept in registers
+        self.tables: dict[bytes, str] = {}  # names by contents
         self.most = most  # lines; some will turn out to be of no use
         self.lines: list[str] = []
         self.places: list[str] = []  # reserved at the top
@@ -105,10 +111,29 @@ class Code:
     def text(self) -> str:
         """The program, as a function of a table of arrays and of the arrays' two lengths."""
         head = "define void @block(ptr %arrays, i64 %turns, i64 %chains) {"
+        begin, end = self._workspace_lines()
         lines = self._used()
         if len(lines) > MOST:
             raise UnsupportedError(f"programs of more than {MOST} lines, as this: {len(lines)}")
-        return "\n".join([*sorted(self.declared), head, *self.places, *lines, "ret void", "}"])
+        declared = [*sorted(self.declared), *self._table_lines()]
+        body = [*self.places, *begin, *lines, *end, "ret void"]
+        return "\n".join([*declared, head, *body, "}", "!0 = !{}"])
+
+    def _workspace_lines(self):
+        """What reserves the workspace, and frees it."""
+        if self.workspace is None or not self.workspace.size:
+            return [], []
+        for name in ("malloc", "free"):
+            locate(name)
+        self.declared |= {"declare ptr @malloc(i64)", "declare void @free(ptr)"}
+        begin = [
+            f"%reserved = call ptr @malloc(i64 {self.workspace.size + LINE})",
+            "%address = ptrtoint ptr %reserved to i64",
+            f"%beyond = add i64 %address, {LINE - 1}",
+            f"%line = and i64 %beyond, -{LINE}",
+            "%workspace = inttoptr i64 %line to ptr",
+        ]
+        return begin, ["call void @free(ptr %reserved)"]
 
     def _used(self) -> list[str]:
         """The lines without those that compute what no other line needs."""
@@ -200,6 +225,18 @@ class Code:
         """Forget what was written since."""
         del self.lines[mark[0] :], self.places[mark[1] :]
 
+    def table(self, values: np.ndarray) -> str:
+        """The address of numbers that are part of the program."""
+        data = np.ascontiguousarray(values).tobytes()
+        if data not in self.tables:
+            self.tables[data] = f"@table{len(self.tables)}"
+        return self.tables[data]
+
+    def _table_lines(self):
+        for data, name in self.tables.items():
+            text = data.hex("\\").upper()
+            yield f'{name} = private constant [{len(data)} x i8] c"\\{text}", align {LINE}'
+
     # Variables and loops.
 
     def variable(self, dtype) -> str:
@@ -230,6 +267,31 @@ class Code:
         place = f"%place{next(self.names)}"
         self.places.append(f"{place} = alloca i64")
         self.lines += [f"store i64 0, ptr {place}", f"br label %{top}", f"{top}:"]
+        self._turn(place, top, end, step, limit, body)
+
+    def where_any(self, flag, body):
+        """The body, if the flag holds in some lane."""
+        top, end = f"top{next(self.names)}", f"end{next(self.names)}"
+        bits = self.line(f"bitcast {vector(FLAG)} {operand(flag)} to i{LANES}")
+        some = self.line(f"icmp ne i{LANES} {bits}, 0")
+        self.lines += [f"br i1 {some}, label %{top}, label %{end}", f"{top}:"]
+        body()
+        self.lines += [f"br label %{end}", f"{end}:"]
+
+    def between(self, first, limit, body, step=1):
+        """The body for each index from the first to below the limit; there may be none."""
+        top, end = f"top{next(self.names)}", f"end{next(self.names)}"
+        place = f"%place{next(self.names)}"
+        self.places.append(f"{place} = alloca i64")
+        some = self.line(f"icmp slt i64 {first}, {limit}")
+        self.lines += [
+            f"store i64 {first}, ptr {place}",
+            f"br i1 {some}, label %{top}, label %{end}",
+        ]
+        self.lines.append(f"{top}:")
+        self._turn(place, top, end, step, limit, body)
+
+    def _turn(self, place, top, end, step, limit, body):
         index = self.line(f"load i64, ptr {place}")
         body(index)
         following = self.line(f"add i64 {index}, {step}")

@@ -1,5 +1,6 @@
 """Operations that make one number of one or more, entry by entry."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 
@@ -7,7 +8,7 @@ import jax
 import numpy as np
 
 from limpet.lanes import functions
-from limpet.lanes.arithmetic import add, compare, divide, multiply, negative, subtract
+from limpet.lanes.arithmetic import add, compare, divide, multiply, negative, remainder, subtract
 from limpet.lanes.code import FLAG, Number, UnsupportedError, is_known
 from limpet.lanes.rules import RULES, Rule, are_zero, dense, is_sparse, numbers, run, sparse
 
@@ -68,6 +69,11 @@ def _sign(code, dtype, a):
     return code.select(compare("gt")(code, FLAG, a, zero), one, below)
 
 
+def _one_minus_square(code, dtype, a):
+    below, above = (step(code, dtype, dtype.type(1), a) for step in (subtract, add))
+    return multiply(code, dtype, below, above)
+
+
 def _power(code, dtype, a, y):
     result, square, rest = dtype.type(1), a, abs(y)
     while rest:
@@ -99,6 +105,25 @@ def _shift(word):
         return code.select(within, code(dtype, word, a, by), rest)
 
     return shift
+
+
+def _in_order(how):
+    """Compare in the total order of floats: -NaN, -inf, ..., -0, 0, ..., inf, NaN."""
+
+    def compare_keys(code, dtype, a, b):
+        return compare(how)(code, FLAG, *(_key(code, number) for number in (a, b)))
+
+    return compare_keys
+
+
+def _key(code, number):
+    """The number if it is whole, else one that is in the same order."""
+    if number.dtype.kind != "f":
+        return number
+    whole = np.dtype(f"i{number.dtype.itemsize}")
+    bits = code.cast("bitcast", number, whole)
+    sign = code(whole, "ashr", bits, whole.type(8 * whole.itemsize - 1))
+    return code(whole, "xor", bits, code(whole, "lshr", sign, whole.type(1)))
 
 
 def _round(code, dtype, a, rounding_method):
@@ -147,6 +172,10 @@ def _same(code, dtype, a):
     return a
 
 
+def _remainder(code, dtype, a, b):
+    return remainder(code, dtype, a, b) if dtype.kind in "iu" else code.library("fmod", a, b)
+
+
 def _full_precision(code, dtype, a, exponent_bits, mantissa_bits):
     information = np.finfo(dtype)
     if exponent_bits < information.nexp or mantissa_bits < information.nmant:
@@ -189,10 +218,18 @@ def _traced(function):
     return jax.make_jaxpr(function)(jax.ShapeDtypeStruct((), np.float64))
 
 
+def _exp(code, dtype, a, accuracy=None):
+    if accuracy is None:
+        return _made_of(functions.exp)(code, dtype, a)
+    if accuracy != jax.lax.AccuracyMode.HIGHEST:
+        raise UnsupportedError("exp with accuracy")
+    return code.library("exp", a)
+
+
 LIBRARY = (
     *("sin", "cos", "tan", "asin", "acos", "atan", "atan2"),
     *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
-    *("pow", "cbrt", "exp2", "expm1", "log1p", "erf", "erfc", "fmod"),
+    *("pow", "cbrt", "exp", "exp2", "expm1", "log1p", "erf", "erfc", "fmod"),
 )
 OPERATIONS: dict[str, Callable] = {
     "add": add,
@@ -204,6 +241,7 @@ OPERATIONS: dict[str, Callable] = {
     "abs": _abs,
     "sign": _sign,
     "square": lambda code, dtype, a: multiply(code, dtype, a, a),
+    "one_minus_square": _one_minus_square,
     "sqrt": _intrinsic("sqrt"),
     "rsqrt": lambda code, dtype, a: code(dtype, "fdiv", dtype.type(1), code.intrinsic("sqrt", a)),
     "floor": _intrinsic("floor"),
@@ -223,29 +261,33 @@ OPERATIONS: dict[str, Callable] = {
     "copy_p": _same,
     "stop_gradient": _same,
     "select_n": _select,
-    "exp": _made_of(functions.exp),
     "log": _made_of(functions.log),
     "logistic": _made_of(functions.logistic),
-    "rem": _library("fmod"),
+    "rem": _remainder,
     **{how: compare(how) for how in ("eq", "ne", "lt", "le", "gt", "ge")},
-    **{name: _library(name) for name in LIBRARY if name != "fmod"},
+    **{f"{how}_to": _in_order(how) for how in ("lt", "le")},
+    **{name: _library(name) for name in LIBRARY if name not in ("fmod", "exp")},
 }
+
+
+def _rule(operation, honours=(), ignores=(), unset=(), folds=True):
+    return Rule(elementwise(operation), honours, ignores, unset, folds, operation)
+
+
+RULES |= {name: _rule(operation, unset=("accuracy",)) for name, operation in OPERATIONS.items()}
 RULES |= {
-    name: Rule(elementwise(operation), unset=("accuracy",), folds=True)
-    for name, operation in OPERATIONS.items()
-}
-RULES |= {
-    "mul": Rule(_beside_sparse(elementwise(multiply)), unset=("out_dtype",), folds=True),
-    "div": Rule(_beside_sparse(elementwise(divide)), folds=True),
-    "integer_pow": Rule(elementwise(_power), honours=("y",), folds=True),
-    "polynomial": Rule(elementwise(_horner), ignores=("unroll",), folds=True),
-    "round": Rule(elementwise(_round), honours=("rounding_method",)),
-    "reduce_precision": Rule(
-        elementwise(_full_precision), honours=("exponent_bits", "mantissa_bits")
+    "mul": _rule(multiply, unset=("out_dtype",)),
+    "div": _rule(divide),
+    "exp": _rule(_exp, honours=("accuracy",)),
+    "integer_pow": _rule(_power, honours=("y",)),
+    "polynomial": _rule(_horner, ignores=("unroll",)),
+    "round": _rule(_round, honours=("rounding_method",), folds=False),
+    "reduce_precision": _rule(
+        _full_precision, honours=("exponent_bits", "mantissa_bits"), folds=False
     ),
     # the types are those of the result
-    "bitcast_convert_type": Rule(elementwise(_bitcast), ignores=("new_dtype",), folds=True),
-    "convert_element_type": Rule(
-        elementwise(convert), ignores=("new_dtype", "weak_type", "sharding"), folds=True
-    ),
+    "bitcast_convert_type": _rule(_bitcast, ignores=("new_dtype",)),
+    "convert_element_type": _rule(convert, ignores=("new_dtype", "weak_type", "sharding")),
 }
+for _name in ("mul", "div"):
+    RULES[_name] = dataclasses.replace(RULES[_name], write=_beside_sparse(RULES[_name].write))

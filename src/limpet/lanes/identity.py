@@ -33,10 +33,16 @@ def programs_in(program) -> Iterator[tuple[Any, tuple]]:
     inner = getattr(program, "jaxpr", program)
     yield inner, getattr(program, "consts", ())
     for equation in inner.eqns:
-        for value in equation.params.values():
-            for part in value if isinstance(value, tuple | list) else (value,):
-                if _is_program(part):
-                    yield from programs_in(part)
+        for part in inner_programs(equation):
+            yield from programs_in(part)
+
+
+def inner_programs(equation) -> Iterator[Any]:
+    """The programs that an operation runs."""
+    for value in equation.params.values():
+        for part in value if isinstance(value, tuple | list) else (value,):
+            if _is_program(part):
+                yield part
 
 
 def _is_program(value):

@@ -31,7 +31,7 @@ def present(row) -> list[int]:
 
 def cholesky(code, equation, arrays):
     """L, lower triangular, with L L^T = a; NaN if there is none."""
-    _check(equation)
+    check_matrices(equation)
     L, squares = _factored(code, *arrays)
     flags = (code(FLAG, "fcmp ugt", number, np.float64(0)) for number in squares)
     sound = functools.reduce(functools.partial(code, FLAG, "and"), flags, np.True_)
@@ -62,7 +62,7 @@ def _factored(code, a):
 
 def triangular_solve(code, equation, arrays, left_side, lower, transpose_a, unit_diagonal):
     """The solution x of a x = b, or of x a = b, and so on: as LAPACK's."""
-    _check(equation)
+    check_matrices(equation)
     a, b = arrays
     if transpose_a == left_side:
         a, lower = a.T, not lower
@@ -121,7 +121,8 @@ def _less(code, number, pairs):
     return number
 
 
-def _check(equation):
+def check_matrices(equation):
+    """Refuse batches of matrices, and types other than doubles."""
     for variable in (*equation.invars, *equation.outvars):
         if variable.aval.ndim > 2 or variable.aval.dtype != DOUBLE:
             raise UnsupportedError(

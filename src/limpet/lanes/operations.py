@@ -4,21 +4,52 @@ The rules for the operations are in `elementwise`, `arrays`, `matrices` and `con
 """
 
 import functools
+import math
 
 import numpy as np
 
-from limpet.lanes import control, matrices  # noqa: F401  (they register their rules)
+from limpet.lanes import control, loops, matrices  # noqa: F401  (they register their rules)
 from limpet.lanes.code import LANES, MOST, Array, Code, UnsupportedError
 from limpet.lanes.control import get, places_for, put, zero_of
-from limpet.lanes.rules import are_zero, each, run
+from limpet.lanes.identity import inner_programs
+from limpet.lanes.loops.control import Cell, given_array, overwrite, unload
+from limpet.lanes.rules import RULES, are_zero, each, run, run_on_numbers
 
 
 def zeros(program) -> list[np.ndarray]:
     """Which entries of a program's results are zero, whatever it is given."""
-    code = Code(MOST // 30)  # a step is made of many such
+    code = Code(run_on_numbers, MOST // 30)  # a step is made of many such
     arrays = [Array(code, k, variable.aval) for k, variable in enumerate(program.jaxpr.invars)]
     given = [each(v, a.constant) for v, a in zip(program.jaxpr.invars, arrays, strict=True)]
     return [are_zero(result) for result in run(code, program, given)]
+
+
+def count(program) -> int:
+    """About how many operations on single numbers a program is made of."""
+    total = 0
+    for equation in getattr(program, "jaxpr", program).eqns:
+        inner = sum(map(count, inner_programs(equation)))
+        if inner:
+            total += inner * int(equation.params.get("length", 1))
+        else:
+            entries = max((math.prod(v.aval.shape) for v in equation.outvars), default=0)
+            total += entries * _work(equation)
+    return total
+
+
+def _work(equation) -> int:
+    """Operations for each entry of a result."""
+    name, shapes = equation.primitive.name, [v.aval.shape for v in equation.invars]
+    if name == "dot_general":
+        (over, _), _ = equation.params["dimension_numbers"]
+        return 2 * math.prod(shapes[0][k] for k in over)
+    if name in ("cholesky", "triangular_solve", "limpet_factor", "limpet_pivots"):
+        return shapes[0][-1]
+    if name == "limpet_solve":
+        return shapes[0][-1] ** 2
+    if name.startswith(("reduce_", "arg")):
+        return math.prod(shapes[0]) // max(1, math.prod(equation.outvars[0].aval.shape))
+    return 1 if name in RULES and RULES[name].entry else 0
 
 
 def written(program, constants: int, carried: int, zero) -> str:
@@ -28,7 +59,7 @@ def written(program, constants: int, carried: int, zero) -> str:
     are new at every turn; its first results are the new carry, the rest are outputs. `zero` tells
     of each array that is carried which of its entries are zero, and stay it: they are left alone.
     """
-    code = Code()
+    code = Code(run_on_numbers)
     variables = program.jaxpr.invars
     arrays = [
         Array(code, k, variable.aval)
@@ -67,6 +98,46 @@ def written(program, constants: int, carried: int, zero) -> str:
         for array, result in zip(made, results[carried:], strict=True):
             for entry, number in enumerate(result.flat):
                 array.store(number, entry, chains, t)
+
+    code.count("%chains", LANES, lanes)
+    return code.text()
+
+
+def written_as_loops(program, constants: int, carried: int, registers=loops.REGISTERS) -> str:
+    """The same with arrays of more entries than fit in registers in memory, and loops over them."""
+    code = Code(loops.run)
+    code.workspace, code.registers = loops.Workspace(), registers
+    variables = program.jaxpr.invars
+    arrays = [
+        Array(code, k, variable.aval)
+        for k, variable in enumerate((*variables, *program.jaxpr.outvars[carried:]))
+    ]
+    known, given = constants + carried, len(variables)
+    carry, fed, made = arrays[constants:known], arrays[known:given], arrays[given:]
+    fixed = [
+        given_array(code, v.aval, a) for v, a in zip(variables, arrays[:constants], strict=False)
+    ]
+    last = code.line("sub i64 %chains, 1")
+    cells = [Cell(code, variable.aval) for variable in variables[constants:known]]
+    new = [Cell(code, variable.aval) for variable in variables[known:]]
+
+    def lanes(first):
+        # spare lanes do the last chain once more
+        chains = [code.least(code.line(f"add i64 {first}, {k}"), last) for k in range(LANES)]
+        for array, cell in zip(carry, cells, strict=True):
+            cell.load(lambda k, array=array: array.load(k, chains))
+        code.count("%turns", 1, functools.partial(turn, chains))
+        for array, cell in zip(carry, cells, strict=True):
+            unload(code, cell.get(), lambda k, n, array=array: array.store(n, k, chains))
+
+    def turn(chains, t):
+        for array, cell in zip(fed, new, strict=True):
+            cell.load(lambda k, array=array: array.load(k, chains, t))
+        state = [cell.get() for cell in (*cells, *new)]
+        results = run(code, program, [*fixed, *state])
+        for array, result in zip(made, results[carried:], strict=True):
+            unload(code, result, lambda k, n, array=array: array.store(n, k, chains, t))
+        overwrite(code, cells, results[:carried])
 
     code.count("%chains", LANES, lanes)
     return code.text()

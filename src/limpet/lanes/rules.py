@@ -32,6 +32,7 @@ class Rule:
     ignores: tuple[str, ...] = ()
     unset: tuple[str, ...] = ()
     folds: bool = False
+    entry: Callable | None = None  # of an operation entry by entry: what it does with one
 
     def parameters(self, name: str, given: dict) -> dict[str, Any]:
         """The parameters to be honoured; refused if there are others that matter."""
@@ -48,6 +49,11 @@ RULES: dict[str, Rule] = {}
 
 def run(code, closed, arguments) -> list:
     """The results of one of JAX's programs, which may have constants of its own."""
+    return code.run(code, closed, arguments)
+
+
+def run_on_numbers(code, closed, arguments) -> list:
+    """The same where all arrays are numbers."""
     program, constants = getattr(closed, "jaxpr", closed), getattr(closed, "consts", ())
     values = {v: known(c) for v, c in zip(program.constvars, constants, strict=True)}
     values.update(zip(program.invars, arguments, strict=True))
@@ -56,22 +62,22 @@ def run(code, closed, arguments) -> list:
         return known(atom.val) if isinstance(atom, Literal) else values[atom]
 
     for equation in program.eqns:
-        results = _evaluated(code, equation, [read(atom) for atom in equation.invars])
+        results = evaluate(code, equation, [read(atom) for atom in equation.invars])
         values.update(zip(equation.outvars, results, strict=True))
     return [read(atom) for atom in program.outvars]
 
 
-def _evaluated(code, equation, arrays):
+def evaluate(code, equation, arrays):
     """The results of one operation."""
     name, rule = equation.primitive.name, RULES.get(equation.primitive.name)
     # operations with a rule, such as calls and loops, have the effects of those inside
     if equation.effects and rule is None:
         raise UnsupportedError(f"{name}, which does more than compute")
-    if not equation.effects and any(map(_is_key, arrays)) and all(map(_is_known, arrays)):
-        return _folded(equation, arrays)
+    if not equation.effects and any(map(is_key, arrays)) and all(map(are_known, arrays)):
+        return fold(equation, arrays)
     if rule is None or (rule.folds and not _is_float(equation.outvars[0].aval.dtype)):
-        if all(map(_is_known, arrays)):
-            return _folded(equation, arrays)
+        if all(map(are_known, arrays)):
+            return fold(equation, arrays)
         if rule is None:
             raise UnsupportedError(name)
     parameters = rule.parameters(name, equation.params)
@@ -134,7 +140,7 @@ def _is_double_zero(number):
 
 def known(values):
     """An array of known numbers."""
-    if _is_key(values):
+    if is_key(values):
         return values
     values = np.asarray(values)
     return numbers(values.shape, values.ravel())
@@ -142,20 +148,22 @@ def known(values):
 
 def whole_numbers(name, array) -> np.ndarray:
     """The known array as NumPy has it; refused if it depends on the point."""
-    if not _is_known(array):
+    if not are_known(array):
         raise UnsupportedError(f"{name} at an index that depends on the point")
     return np.array([int(number) for number in array.flat], np.int64).reshape(array.shape)
 
 
-def _is_key(values):
+def is_key(values) -> bool:
+    """Whether these are keys of JAX's random numbers."""
     return isinstance(values, jax.Array) and jnp.issubdtype(values.dtype, jax.dtypes.extended)
 
 
-def _is_known(array):
-    return _is_key(array) or all(is_known(number) for number in array.flat)
+def are_known(array) -> bool:
+    """Whether all numbers of an array are known."""
+    return is_key(array) or all(is_known(number) for number in array.flat)
 
 
-def _folded(equation, arrays):
+def fold(equation, arrays):
     """The results of an operation on known numbers, by JAX itself."""
     with jax.ensure_compile_time_eval():
         given = [_values(a, v) for a, v in zip(arrays, equation.invars, strict=True)]
@@ -165,7 +173,7 @@ def _folded(equation, arrays):
 
 
 def _values(array, variable):
-    if _is_key(array):
+    if is_key(array):
         return array
     flat = [number.item() for number in array.flat]
     return jnp.asarray(np.array(flat, variable.aval.dtype).reshape(array.shape))

@@ -1,0 +1,309 @@
+"""Loops and branches. What they carry is in variables, or in memory if it is large."""
+
+import dataclasses
+import functools
+
+import numpy as np
+
+from limpet.lanes.arithmetic import compare
+from limpet.lanes.code import FLAG, is_known
+from limpet.lanes.elementwise import convert
+from limpet.lanes.loops.memory import (
+    Computed,
+    Given,
+    Known,
+    Stored,
+    as_large,
+    entry,
+    fill,
+    fits,
+    is_large,
+    new,
+    over,
+    plus,
+    row_major,
+    settle,
+    store,
+    times,
+)
+from limpet.lanes.loops.moves import view
+from limpet.lanes.loops.program import LOOPS
+from limpet.lanes.rules import is_key, numbers, run
+
+
+class Cell:
+    """A variable array: numbers in variables, or one in memory."""
+
+    def __init__(self, code, aval):
+        self.code, self.shape, self.dtype = code, aval.shape, aval.dtype
+        self.small = fits(code, aval.shape)
+        if self.small:
+            self.places = [code.variable(aval.dtype) for _ in range(int(np.prod(aval.shape)))]
+        else:
+            self.array = new(code, aval.shape, aval.dtype)
+            code.workspace.retain(self.array)
+
+    def get(self):
+        """Its value."""
+        if not self.small:
+            return self.array
+        return numbers(self.shape, [self.code.get(place, self.dtype) for place in self.places])
+
+    def put(self, value, flag=None, old=None):
+        """Set it, or, if a flag is given, only where that holds: elsewhere it is set to `old`."""
+        code = self.code
+
+        def chosen(index, number):
+            number = convert(code, self.dtype, number)
+            if flag is None:
+                return number
+            mine = entry(code, flag, index[: flag.ndim])
+            return code.select(mine, number, entry(code, old, index))
+
+        if not self.small:
+            value = as_large(code, value)
+            if flag is not None and flag.ndim:
+                flag = as_large(code, flag)
+            over(
+                code,
+                self.shape,
+                lambda at: self.array.put(code, at, chosen(at, value.at(code, at))),
+            )
+            return
+        value = settle(code, value)
+        entries = [chosen(at, value[at]) for at in np.ndindex(*self.shape)]
+        for place, number in zip(self.places, entries, strict=True):
+            code.put(place, number)
+
+    def load(self, number):
+        """Set it, entry by entry: `number(k)` gives the k-th, counted row by row."""
+        if self.small:
+            for k, place in enumerate(self.places):
+                self.code.put(place, number(k))
+        else:
+            flat = view(self.code, self.array, np.ravel)
+            over(self.code, flat.shape, lambda at: flat.put(self.code, at, number(*at)))
+
+    def release(self):
+        """It is not needed by the loop any more."""
+        if not self.small:
+            self.code.workspace.release(self.array)
+
+
+def unload(code, value, write):
+    """Hand an array over, entry by entry: `write(k, number)` takes the k-th."""
+    if not is_large(value):
+        for k, number in enumerate(value.flat):
+            write(k, number)
+    else:
+        over(
+            code,
+            value.shape,
+            lambda at: write(row_major(code, value.shape, at), value.at(code, at)),
+        )
+
+
+def given_array(code, aval, array):
+    """One of the arrays that a program is given, the same for all lanes."""
+    if fits(code, aval.shape):
+        return numbers(aval.shape, [array.constant(k) for k in range(aval.size)])
+    return Given(aval.shape, aval.dtype, array.base)
+
+
+def _cells(code, variables, values=None) -> list[Cell]:
+    cells = [Cell(code, variable.aval) for variable in variables]
+    for cell, value in zip(cells, values or (), strict=False):
+        cell.put(value)
+    return cells
+
+
+def _ready(code, values) -> list:
+    """Values that are there, before a loop that reads them at every turn."""
+    return [
+        store(code, value) if is_large(value) and not isinstance(value, Known | Stored) else value
+        for value in values
+    ]
+
+
+def _kept(code, values, cells):
+    """Let go of the cells, and of values that were kept for the loop; what the cells have stays."""
+    results = [cell.get() for cell in cells]
+    for value in values:
+        code.workspace.release(value)
+    for cell in cells:
+        cell.release()
+    return results
+
+
+def _hold(code, values):
+    values = _ready(code, values)
+    for value in values:
+        code.workspace.retain(value)
+    return values
+
+
+def overwrite(code, cells, values, flag=None, old=None):
+    """Set all cells, none before all new values were computed from the old."""
+    temporary, mine = [], {id(cell.array.buffer) for cell in cells if not cell.small}
+    for cell, value in zip(cells, values, strict=True):
+        there = isinstance(value, Stored) and id(value.buffer) not in mine
+        if not cell.small and not there:
+            ready = new(code, cell.shape, cell.dtype)
+            fill(code, ready, as_large(code, value))
+            value = ready
+        code.workspace.retain(value)
+        temporary.append(value)
+    for k, (cell, value) in enumerate(zip(cells, temporary, strict=True)):
+        cell.put(value, flag, None if old is None else old[k])
+    for value in temporary:
+        code.workspace.release(value)
+
+
+def _while(code, equation, values, cond_nconsts, cond_jaxpr, body_nconsts, body_jaxpr):
+    consts = _hold(code, values[: cond_nconsts + body_nconsts])
+    of_test, of_body = consts[:cond_nconsts], consts[cond_nconsts:]
+    cells = _cells(code, equation.outvars, values[cond_nconsts + body_nconsts :])
+    test_aval = getattr(cond_jaxpr, "jaxpr", cond_jaxpr).outvars[0]
+    flag, outer = Cell(code, test_aval.aval), code.active
+
+    def state():
+        return [cell.get() for cell in cells]
+
+    def test():
+        (going,) = run(code, cond_jaxpr, [*of_test, *state()])
+        if outer is not None:
+            going = _and(code, outer, going)
+        flag.put(going)
+
+    def any_going():
+        flags = flag.get()
+        if isinstance(flags, np.ndarray):
+            return functools.reduce(functools.partial(code, FLAG, "or"), flags.flat, np.False_)
+        some = code.variable(FLAG)
+        code.put(some, np.False_)
+        over(
+            code,
+            flags.shape,
+            lambda at: code.put(some, code(FLAG, "or", code.get(some, FLAG), flags.at(code, at))),
+        )
+        return code.get(some, FLAG)
+
+    def turn():
+        flags, before = flag.get(), state()
+        code.active = any_going()
+        overwrite(code, cells, run(code, body_jaxpr, [*of_body, *before]), flags, before)
+        code.active = outer
+        test()
+        return any_going()
+
+    test()
+    code.where_any(any_going(), lambda: code.repeat(turn))
+    flag.release()
+    return _kept(code, consts, cells)
+
+
+def _and(code, outer, going):
+    """Flags where the lanes are at work at all."""
+    if not is_large(going):
+        return numbers(going.shape, [code(FLAG, "and", outer, number) for number in going.flat])
+    made = new(code, going.shape, FLAG)
+    over(
+        code,
+        going.shape,
+        lambda at: made.put(code, at, code(FLAG, "and", outer, going.at(code, at))),
+    )
+    return made
+
+
+def _cond(code, equation, values, branches):
+    which, *operands = values
+    which, outer = which.item(), code.active
+    if is_known(which):
+        return run(code, branches[int(np.clip(which, 0, len(branches) - 1))], operands)
+    operands = _hold(code, operands)
+    cells = _cells(code, equation.outvars)
+    for k, branch in enumerate(branches):
+        how = "le" if k == 0 else "eq" if k < len(branches) - 1 else "ge"
+        mine = compare(how)(code, FLAG, which, which.dtype.type(k))
+        flags = numbers((), [mine])
+
+        def taken(branch=branch, mine=mine, flags=flags):
+            code.active = code.both(outer, mine)
+            results = run(code, branch, operands)
+            code.active = outer
+            for cell, result in zip(cells, results, strict=True):
+                cell.put(result, flags, cell.get())
+
+        code.where_any(code.both(outer, mine), taken)
+    return _kept(code, operands, cells)
+
+
+def _scan(code, equation, values, jaxpr, length, reverse):
+    program = getattr(jaxpr, "jaxpr", jaxpr)
+    # what is carried, or given to all turns, has the same axes outside the loop and inside
+    given, carried = (
+        sum(a.aval.ndim == b.aval.ndim for a, b in zip(outside, inside, strict=True))
+        for outside, inside in (
+            (equation.invars, program.invars),
+            (equation.outvars, program.outvars),
+        )
+    )
+    consts = given - carried
+    fixed = _hold(code, values[:consts])
+    fed = _hold(code, [_in_memory(code, value) for value in values[given:]])
+    cells = _cells(code, equation.outvars[:carried], values[consts:given])
+    made = [_Stacked(code, variable.aval) for variable in equation.outvars[carried:]]
+
+    def turn(t):
+        t = plus(code, length - 1, times(code, t, -1)) if reverse else t
+        rows = [settle(code, _row(code, value, t)) for value in fed]
+        results = run(code, jaxpr, [*fixed, *(cell.get() for cell in cells), *rows])
+        for stack, result in zip(made, results[carried:], strict=True):
+            stack.put(t, result)
+        overwrite(code, cells, results[:carried])
+
+    if length:
+        code.count(length, 1, turn)
+    results = _kept(code, [*fixed, *fed], cells)
+    for stack in made:
+        code.workspace.release(stack.array)
+    return [*results, *(stack.array for stack in made)]
+
+
+def _in_memory(code, value):
+    if is_key(value) or not value.size:
+        return value
+    value = as_large(code, value)
+    return value if isinstance(value, Known) else store(code, value)
+
+
+def _stored_row(code, value: Stored, t) -> Stored:
+    row = view(code, value, lambda array: array[0, ...])
+    offset = plus(code, row.offset, times(code, t, value.strides[0]))
+    return dataclasses.replace(row, offset=offset, zero=None)
+
+
+def _row(code, value, t):
+    """The row that belongs to a turn."""
+    if isinstance(value, Stored):
+        return _stored_row(code, value, t)
+    if isinstance(value, Known):
+        return Computed(value.shape[1:], value.dtype, lambda at: value.at(code, (t, *at)))
+    return numbers(value.shape[1:], [])
+
+
+class _Stacked:
+    """The outputs of all turns."""
+
+    def __init__(self, code, aval):
+        self.code, self.aval = code, aval
+        self.array = new(code, aval.shape, aval.dtype)
+        code.workspace.retain(self.array)
+
+    def put(self, t, value):
+        """The output of a turn."""
+        if self.aval.size:
+            fill(self.code, _stored_row(self.code, self.array, t), value)
+
+
+LOOPS |= {"while": _while, "cond": _cond, "scan": _scan}

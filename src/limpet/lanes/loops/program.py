@@ -1,0 +1,128 @@
+"""A program, operation by operation: on numbers where all arrays are small, else by a loop."""
+
+from collections import Counter
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Literal
+
+from limpet.lanes.code import UnsupportedError
+from limpet.lanes.loops.memory import (
+    Computed,
+    Known,
+    as_large,
+    fits,
+    is_large,
+    settle,
+    settle_known,
+    store,
+)
+from limpet.lanes.rules import RULES, are_known, evaluate, is_key
+
+LOOPS: dict[str, Callable] = {}
+# From which argument on an operation has indices; numbers in registers have none that are computed.
+INDICES = {"gather": 1, "dynamic_slice": 1, "dynamic_update_slice": 2}
+CALLS = {"jit", "pjit", "closed_call", "remat2", "checkpoint", "custom_jvp_call", "custom_vjp_call"}
+# what is known stays a loop or a branch, and zeros of sparse matrices are made of what is known
+NEVER_FOLDED = CALLS | {"while", "cond", "scan", "limpet_sparse"}
+
+
+def run(code, closed, arguments) -> list:
+    """The results of one of JAX's programs."""
+    program, constants = getattr(closed, "jaxpr", closed), getattr(closed, "consts", ())
+    space, values = code.workspace, {}
+    uses = Counter(a for e in program.eqns for a in e.invars if not isinstance(a, Literal))
+    uses.update(atom for atom in program.outvars if not isinstance(atom, Literal))
+
+    def bind(variable, value):
+        if not is_key(value) and not fits(code, value.shape):
+            value = as_large(code, value)
+        if isinstance(value, Computed) and uses[variable] > 1:
+            value = store(code, value)
+        values[variable] = value
+        space.retain(value)
+
+    def read(atom):
+        return settle_known(code, atom.val) if isinstance(atom, Literal) else values[atom]
+
+    for variable, constant in zip(program.constvars, constants, strict=True):
+        bind(variable, settle_known(code, constant))
+    for variable, value in zip(program.invars, arguments, strict=True):
+        bind(variable, value)
+    for equation in program.eqns:
+        space.collect()
+        results = _evaluate(code, equation, [read(atom) for atom in equation.invars])
+        for variable, result in zip(equation.outvars, results, strict=True):
+            bind(variable, settle(code, result))
+        for atom in equation.invars:
+            if not isinstance(atom, Literal):
+                uses[atom] -= 1
+                if not uses[atom]:
+                    space.release(values.pop(atom))
+    results = [read(atom) for atom in program.outvars]
+    for value in values.values():
+        space.release(value)
+    return results
+
+
+def _evaluate(code, equation, values):
+    """The results of one operation."""
+    name, rule = equation.primitive.name, RULES.get(equation.primitive.name)
+    if name in CALLS or any(map(is_key, values)):
+        return evaluate(code, equation, values)
+    foldable = name not in NEVER_FOLDED and not equation.effects
+    if foldable and any(map(is_large, values)) and all(map(_is_plain, values)):
+        return _fold(code, equation, values)
+    every = [*values, *(variable.aval for variable in equation.outvars)]
+    small = foldable and all(fits(code, array.shape) for array in every)
+    if small and all(map(are_known, _indices(name, values))):
+        return evaluate(code, equation, [settle(code, value) for value in values])
+    if equation.effects and rule is None:
+        raise UnsupportedError(f"{name}, which does more than compute")
+    if name not in LOOPS or rule is None:
+        raise UnsupportedError(f"{name} of many numbers" if rule else name)
+    return LOOPS[name](code, equation, values, **rule.parameters(name, equation.params))
+
+
+def _indices(name, values):
+    """The indices among the arguments of an operation."""
+    if name.startswith("scatter"):
+        return values[1:2]
+    return values[INDICES[name] :] if name in INDICES else []
+
+
+def _is_plain(value):
+    """Whether an array is known, and none of a sparse matrix."""
+    if is_large(value):
+        return isinstance(value, Known) and value.zero is None
+    return are_known(value)
+
+
+def _fold(code, equation, values):
+    """The results of an operation on known numbers, by JAX itself."""
+    with jax.ensure_compile_time_eval():
+        given = [
+            jnp.asarray(known_values(value, variable.aval.dtype))
+            for value, variable in zip(values, equation.invars, strict=True)
+        ]
+        results = equation.primitive.bind(*given, **equation.params)
+    results = results if equation.primitive.multiple_results else [results]
+    return [settle_known(code, result) for result in results]
+
+
+def known_values(value, dtype) -> np.ndarray:
+    """A known array as NumPy has it."""
+    if is_large(value):
+        return value.values
+    return np.array([number.item() for number in value.flat], dtype).reshape(value.shape)
+
+
+def one(rule):
+    """A rule with one result: `rule(code, out, *values, **parameters)`."""
+
+    def write(code, equation, values, **parameters):
+        return [rule(code, equation.outvars[0].aval, *values, **parameters)]
+
+    return write

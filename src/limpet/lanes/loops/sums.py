@@ -1,0 +1,315 @@
+"""Reductions, running sums, and products of matrices."""
+
+import functools
+import itertools
+import math
+
+import numpy as np
+
+from limpet.lanes.arithmetic import add, compare, multiply
+from limpet.lanes.arrays import REDUCTIONS
+from limpet.lanes.code import FLAG, UnsupportedError
+from limpet.lanes.loops.memory import (
+    Computed,
+    Known,
+    Large,
+    as_large,
+    fits,
+    needed,
+    new,
+    over,
+    plus,
+    spread,
+    store,
+    total,
+)
+from limpet.lanes.loops.program import LOOPS, one
+from limpet.lanes.rules import numbers
+
+ROWS, COLUMNS = 2, 4  # entries of a product at once: eight sums keep the processor's adders busy
+
+
+def _made(code, out, number) -> Large | np.ndarray:
+    """An array of numbers that are computed one after the other, each by a loop of its own."""
+    if fits(code, out.shape):
+        return numbers(out.shape, [number(index) for index in np.ndindex(*out.shape)])
+    made = new(code, out.shape, out.dtype)
+    over(code, out.shape, lambda index: made.put(code, index, number(index)))
+    return made
+
+
+def _reduction(combine, nothing):
+    def reduce(code, out, a, axes):
+        a = as_large(code, a)
+        kept = [k for k in range(a.ndim) if k not in axes]
+        shape = [a.shape[k] for k in axes]
+
+        def number(index):
+            def term(place):
+                at = dict(zip((*kept, *axes), (*index, *place), strict=True))
+                return [a.at(code, [at[k] for k in range(a.ndim)])]
+
+            return total(code, shape, out.dtype, combine, nothing(out.dtype), term)[0]
+
+        made = _made(code, out, number)
+        if isinstance(made, Large) and a.zero is not None:
+            made.zero = np.all(a.zero, axis=tuple(axes))
+        return made
+
+    return one(reduce)
+
+
+def _running(combine, nothing):
+    def accumulate(code, out, a, axis, reverse):
+        a, made = as_large(code, a), new(code, out.shape, out.dtype)
+        others = [1 if k == axis else size for k, size in enumerate(out.shape)]
+        length, sofar = out.shape[axis], code.variable(out.dtype)
+
+        def row(index):
+            code.put(sofar, nothing(out.dtype))
+
+            def turn(t):
+                if reverse:
+                    t = code.line(f"sub i64 {length - 1}, {t}")
+                at = [*index[:axis], t, *index[axis + 1 :]]
+                number = combine(code, out.dtype, code.get(sofar, out.dtype), a.at(code, at))
+                code.put(sofar, number)
+                made.put(code, at, number)
+
+            code.count(length, 1, turn)
+
+        over(code, others, row)
+        return made
+
+    return one(accumulate)
+
+
+def _place_of(how):
+    """Where the largest or smallest entry is: the first of several; NaN is beyond all."""
+
+    def place(code, out, a, axes, index_dtype):
+        (axis,) = axes
+        a = as_large(code, a)
+        best, found = code.variable(a.dtype), code.variable(out.dtype)
+
+        def number(index):
+            def at(k):
+                return a.at(code, [*index[:axis], k, *index[axis:]])
+
+            code.put(best, at(0))
+            code.put(found, out.dtype.type(0))
+
+            def turn(k):
+                old, other = code.get(best, a.dtype), at(k)
+                flag = compare(how)(code, FLAG, other, old)
+                if a.dtype.kind == "f":
+                    flag = code(FLAG, "or", flag, code(FLAG, "fcmp uno", other, other))
+                    flag = code(FLAG, "and", flag, code(FLAG, "fcmp ord", old, old))
+                short = "" if out.dtype.itemsize == 8 else f"to i{8 * out.dtype.itemsize}"
+                here = code.line(f"trunc i64 {k} {short}") if short else k
+                here = spread(code, out.dtype, here)
+                code.put(best, code.select(flag, other, old))
+                code.put(found, code.select(flag, here, code.get(found, out.dtype)))
+
+            code.count(a.shape[axis], 1, turn)
+            return code.get(found, out.dtype)
+
+        return _made(code, out, number)
+
+    return one(place)
+
+
+class _Factor:
+    """One side of a product: its axes of the batch, those that remain, and those summed over."""
+
+    def __init__(self, value: Large, batch, summed):
+        self.value, self.batch, self.summed = value, batch, summed
+        self.free = [k for k in range(value.ndim) if k not in (*batch, *summed)]
+
+    def at(self, code, batch, free, summed):
+        """An entry."""
+        places = zip((*self.batch, *self.free, *self.summed), (*batch, *free, *summed), strict=True)
+        at = dict(places)
+        return self.value.at(code, [at[k] for k in range(self.value.ndim)])
+
+    def shape(self, axes):
+        """The lengths of some axes."""
+        return [self.value.shape[k] for k in axes]
+
+
+@one
+def _product(code, out, a, b, dimension_numbers):
+    (over_a, over_b), (batch_a, batch_b) = dimension_numbers
+    a, b = as_large(code, a), as_large(code, b)
+    if len({a.dtype, b.dtype, out.dtype}) > 1 or out.dtype == FLAG:
+        raise UnsupportedError("a product of matrices of several types")
+    left, right = _Factor(a, batch_a, over_a), _Factor(b, batch_b, over_b)
+    if not over_a:
+        return _outer(code, out, left, right)
+    # what is read more than once is computed once
+    repeated = math.prod(right.shape(right.free)) > COLUMNS, math.prod(left.shape(left.free)) > ROWS
+    for side, often in zip((left, right), repeated, strict=True):
+        if often and isinstance(side.value, Computed) and side.value.zero is None:
+            side.value = store(code, side.value)
+    made = new(code, out.shape, out.dtype)
+    for first, second in ((left, right), (right, left)):
+        if first.value.zero is not None:
+            return _sparse_product(code, out, made, first, second, first is right)
+    _dense_product(code, out, made, left, right)
+    return made
+
+
+def _outer(code, out, left, right):
+    """A product without sums: entry by entry."""
+    batch, rows = len(left.batch), len(left.free)
+
+    def number(index):
+        of_left = left.at(code, index[:batch], index[batch : batch + rows], ())
+        of_right = right.at(code, index[:batch], index[batch + rows :], ())
+        return multiply(code, out.dtype, of_left, of_right)
+
+    zero = None
+    if left.value.zero is not None and right.value.zero is None:
+        mask = np.transpose(left.value.zero, (*left.batch, *left.free))
+        zero = np.broadcast_to(mask.reshape(*mask.shape, *[1] * len(right.free)), out.shape)
+    elif right.value.zero is not None and left.value.zero is None:
+        mask = np.transpose(right.value.zero, (*right.batch, *right.free))
+        shape = (*mask.shape[:batch], *[1] * rows, *mask.shape[batch:])
+        zero = np.broadcast_to(mask.reshape(shape), out.shape)
+    return Computed(out.shape, out.dtype, number, needed(left.value, right.value), zero)
+
+
+def _blocks(code, size, most, body):
+    """The body for blocks of an axis: the first index, and how many there are, known to Python."""
+    whole = size // most * most
+    if whole:
+        code.count(whole, most, lambda first: body(first, most))
+    if size > whole:
+        body(whole, size - whole)
+
+
+def _dense_product(code, out, made, left, right):
+    summed = left.shape(left.summed)
+    *rows, last_row = left.shape(left.free) or [1]
+    *columns, last_column = right.shape(right.free) or [1]
+
+    def block(batch, row, column, first_row, height, first_column, width):
+        at_rows = [(*row, plus(code, first_row, i))[: len(left.free)] for i in range(height)]
+        at_columns = [
+            (*column, plus(code, first_column, j))[: len(right.free)] for j in range(width)
+        ]
+
+        def terms(place):
+            of_left = [left.at(code, batch, at, place) for at in at_rows]
+            of_right = [right.at(code, batch, at, place) for at in at_columns]
+            pairs = itertools.product(of_left, of_right)
+            return [multiply(code, out.dtype, *pair) for pair in pairs]
+
+        zero = out.dtype.type(0)
+        sums = total(code, summed, out.dtype, add, zero, terms, height * width)
+        for (i, j), number in zip(itertools.product(at_rows, at_columns), sums, strict=True):
+            made.put(code, (*batch, *i, *j), number)
+
+    def matrix(index):
+        batch, row = index[: len(left.batch)], index[len(left.batch) : len(left.batch) + len(rows)]
+        column = index[len(left.batch) + len(rows) :]
+
+        def of_rows(first, height):
+            then = functools.partial(block, batch, row, column, first, height)
+            _blocks(code, last_column, COLUMNS, then)
+
+        _blocks(code, last_row, ROWS, of_rows)
+
+    over(code, [*left.shape(left.batch), *rows, *columns], matrix)
+
+
+def _sparse_product(code, out, made, first, second, swapped):
+    """A product of which one side is sparse: for each of its rows, over what is not zero.
+
+    What is zero must not depend on the batch. Of the axes it does not depend on, those that are
+    summed over are loops inside.
+    """
+    value = first.value
+    varying = [k for k in range(value.ndim) if _varies(value.zero, k)]
+    if any(k in first.batch for k in varying):
+        value.zero = None
+        sides = (second, first) if swapped else (first, second)
+        _dense_product(code, out, made, *sides)
+        return made
+    rows = [k for k in varying if k in first.free]
+    sums = [k for k in varying if k in first.summed]
+    rest = [k for k in first.summed if k not in sums]
+    mask = value.zero[tuple(slice(None) if k in varying else 0 for k in range(value.ndim))]
+    mask = np.transpose(mask, [varying.index(k) for k in (*rows, *sums)])
+    lengths = [value.shape[k] for k in rows], [value.shape[k] for k in sums]
+    present = ~mask.reshape(math.prod(lengths[0]), math.prod(lengths[1]))
+    ends = np.concatenate([[0], np.cumsum(present.sum(axis=1))])
+    ends, entries = Known(ends.astype(np.int64)), np.nonzero(present)[1]
+    entries = Known(np.stack(np.unravel_index(entries, lengths[1] or (1,)), -1).astype(np.int64))
+    ends_at, entries_at = code.table(ends.values), code.table(entries.values)
+    others = [k for k in first.free if k not in rows]
+    *outer, last = second.shape(second.free) or [1]
+
+    def read(address, place):
+        at = code.line(f"getelementptr i64, ptr {address}, i64 {place}")
+        return code.line(f"load i64, ptr {at}, !invariant.load !0")
+
+    def of_row(index):
+        batch, index = index[: len(first.batch)], index[len(first.batch) :]
+        row, index = index[: len(rows)], index[len(rows) :]
+        other, column = index[: len(others)], index[len(others) :]
+        number = 0
+        for size, k in zip(lengths[0], row, strict=True):
+            number = plus(code, code.line(f"mul i64 {number}, {size}"), k)
+        begin, end = read(ends_at, number), read(ends_at, plus(code, number, 1))
+        at_first = dict(zip((*first.batch, *rows, *others), (*batch, *row, *other), strict=True))
+
+        def block(first_column, width):
+            places = [code.variable(out.dtype) for _ in range(width)]
+            for place in places:
+                code.put(place, out.dtype.type(0))
+            columns = [
+                (*column, plus(code, first_column, j))[: len(second.free)] for j in range(width)
+            ]
+
+            def take(t):
+                at_sum = {
+                    k: read(entries_at, plus(code, code.line(f"mul i64 {t}, {len(sums)}"), i))
+                    for i, k in enumerate(sums)
+                }
+
+                def term(inner):
+                    at = at_first | at_sum | dict(zip(rest, inner, strict=True))
+                    a = value.at(code, [at[k] for k in range(value.ndim)])
+                    summed = [at[k] for k in first.summed]
+                    for place, where in zip(places, columns, strict=True):
+                        b = second.at(code, batch, where, summed)
+                        product = multiply(code, out.dtype, a, b)
+                        code.put(place, add(code, out.dtype, code.get(place, out.dtype), product))
+
+                over(code, [value.shape[k] for k in rest], term)
+
+            code.between(begin, end, take)
+            free = dict(zip((*rows, *others), (*row, *other), strict=True))
+            mine = [free[k] for k in first.free]
+            for place, where in zip(places, columns, strict=True):
+                at = (*batch, *where, *mine) if swapped else (*batch, *mine, *where)
+                made.put(code, at, code.get(place, out.dtype))
+
+        _blocks(code, last, 2 * COLUMNS, block)
+
+    shape = [first.shape(first.batch), lengths[0], first.shape(others), outer]
+    over(code, list(itertools.chain(*shape)), of_row)
+    return made
+
+
+def _varies(mask, axis) -> bool:
+    """Whether a mask depends on an axis."""
+    if mask.shape[axis] == 1 or mask.strides[axis] == 0:
+        return False
+    return not np.array_equal(mask, np.broadcast_to(np.take(mask, [0], axis), mask.shape))
+
+
+LOOPS |= {f"reduce_{name}": _reduction(*how) for name, how in REDUCTIONS.items()}
+LOOPS |= {f"cum{name}": _running(*REDUCTIONS[name]) for name in ("sum", "prod", "max", "min")}
+LOOPS |= {"argmax": _place_of("gt"), "argmin": _place_of("lt"), "dot_general": _product}

@@ -1,0 +1,50 @@
+"""The memory of a program: parts of it are reserved for arrays, and used again after them."""
+
+from limpet.lanes.code import LINE, UnsupportedError
+
+LARGEST = 2**30  # bytes of a program's workspace
+
+
+class Buffer:
+    """A part of the workspace, and how many values need it."""
+
+    def __init__(self, offset: int, size: int):
+        self.offset, self.size, self.users = offset, size, 0
+
+
+class Workspace:
+    """Which parts of the workspace are free."""
+
+    def __init__(self):
+        self.size = 0
+        self.free: dict[int, list[Buffer]] = {}
+        self.released: list[Buffer] = []
+
+    def allocate(self, size: int) -> Buffer:
+        """A part of so many bytes."""
+        size = -(-size // LINE) * LINE
+        if self.free.get(size):
+            return self.free[size].pop()
+        if self.size + size > LARGEST:
+            raise UnsupportedError(f"programs that need more than {LARGEST >> 20} MB")
+        self.size += size
+        return Buffer(self.size - size, size)
+
+    def retain(self, value):
+        """Keep what a value needs until it is released."""
+        for buffer in getattr(value, "buffers", ()):
+            buffer.users += 1
+
+    def release(self, value):
+        """A value is not needed any more; what it needed may still be on its way to others."""
+        for buffer in getattr(value, "buffers", ()):
+            buffer.users -= 1
+            if not buffer.users:
+                self.released.append(buffer)
+
+    def collect(self):
+        """What was released and not asked for since is free."""
+        for buffer in self.released:
+            if not buffer.users and buffer not in (same := self.free.setdefault(buffer.size, [])):
+                same.append(buffer)
+        self.released = []

@@ -1,0 +1,141 @@
+"""Arrays in memory, and loops over them, against `jax.jit`."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.scipy.linalg import solve_triangular
+
+from limpet import lanes
+from limpet.lanes import primitives
+
+rng = np.random.default_rng(0)
+POINTS = rng.normal(size=(7, 24))  # lanes go by fours
+A = rng.normal(size=(5, 24, 24))
+PLACES = np.array([3, 1, 1, 23, -1, 99, 0, 7] * 4)
+
+
+def in_memory(function, points, registers):
+    """A function of one point at every point, with small arrays alone in registers."""
+    one = jax.ShapeDtypeStruct(points.shape[1:], points.dtype)
+    program = lanes.scan(
+        lambda _, carry, x: (carry, function(x)), (), jnp.zeros(()), one, registers=registers
+    )
+    outputs = program((), np.zeros(len(points)), points[:, None])[1]
+    return jax.tree.map(lambda leaf: leaf[:, 0], outputs)
+
+
+def quadratics(x):
+    return jnp.einsum("ijk,j,k->i", A, x, x)
+
+
+def normals(x):
+    pull_back = jax.vjp(quadratics, x)[1]
+    return jax.vmap(pull_back)(primitives.sparse(jnp.eye(5)))[0]
+
+
+def nearly_singular(x):
+    return jnp.outer(x[:12], x[12:]) + jnp.diag(x[:12])
+
+
+def definite(x):
+    return x.reshape(8, 3) @ x.reshape(8, 3).T + jnp.eye(8)
+
+
+def damped(x, length):
+    return lax.scan(lambda c, y: (jnp.sin(c) * 0.5 + y, c[:3]), x[:20], x.reshape(-1, 1), length)
+
+
+FUNCTIONS = {
+    "entries": lambda x: jnp.exp(-(x**2)) + jnp.where(x > 0, x, -1.0),
+    "a sum": lambda x: jnp.sum(x * 2),
+    "sums of rows": lambda x: jnp.sum(x.reshape(4, 6) ** 2, axis=0),
+    "sums of few": lambda x: jnp.sum(x.reshape(2, 12), axis=1),
+    "differences": lambda x: jnp.diff(x.reshape(8, 3), axis=0) ** 2,
+    "running sum": lambda x: jnp.cumsum(x.reshape(6, 4), axis=0),
+    "running product, backwards": lambda x: lax.cumprod(x, reverse=True),
+    "largest": lambda x: (jnp.argmax(x), jnp.argmin(x.reshape(6, 4), axis=1), jnp.max(x)),
+    "product": lambda x: A[0] @ x,
+    "product of matrices": lambda x: x.reshape(4, 6) @ x.reshape(6, 4),
+    "product of batches": lambda x: jnp.matmul(x.reshape(2, 3, 4), A[:2, :4, :5]),
+    "outer product": lambda x: jnp.outer(x, x),
+    "quadratics": quadratics,
+    "normals, sparse on the way": normals,
+    "normals": jax.jacrev(quadratics),
+    "second derivatives": jax.hessian(lambda x: jnp.sum(quadratics(jnp.sin(x)))),
+    "backwards": lambda x: x[::-1] * x,
+    "parts": lambda x: jnp.concatenate([x[3:9], x[::5], x[-1:]]),
+    "stack": lambda x: jnp.stack([x, x[::-1]], axis=1),
+    "transpose": lambda x: (x.reshape(4, 6).T + 1).reshape(3, 8),
+    "broadcast": lambda x: x[:, None] * jnp.ones((24, 3)),
+    "pad": lambda x: lax.pad(x, 0.5, [(2, -3, 1)]),
+    "tile": lambda x: jnp.tile(x.reshape(4, 6), (2, 3)),
+    "roll": lambda x: jnp.roll(x, 5),
+    "gather": lambda x: x.at[PLACES].get(mode="fill"),
+    "gather, clipped": lambda x: x[::-1].at[PLACES].get(mode="clip"),
+    "gather of rows": lambda x: x.reshape(8, 3)[np.array([[0, 7], [7, 2]])],
+    "scatter": lambda x: x.at[PLACES].add(x[:8].repeat(4), mode="drop"),
+    "scatter of a slice": lambda x: x.at[3:17].multiply(2.0),
+    "at a place": lambda x: x[jnp.argmax(x)],
+    "beyond the end": lambda x: jnp.take(x, jnp.argmax(x) + jnp.arange(20), mode="fill"),
+    "slice at a place": lambda x: lax.dynamic_slice(x, (jnp.argmax(x),), (9,)),
+    "write at a place": lambda x: lax.dynamic_update_slice(x, x[:3], (jnp.argmin(x),)),
+    "add at places": lambda x: x.at[jnp.argsort(A[0, 0]) % (1 + jnp.argmax(x))].add(1.0),
+    "derivative by a place": jax.grad(lambda x: x[jnp.argmax(x)] ** 2),
+    "Cholesky": lambda x: jnp.linalg.cholesky(definite(x)),
+    "Cholesky of none": lambda x: jnp.linalg.cholesky(nearly_singular(x)),
+    "factor": lambda x: primitives.factor(definite(x)),
+    "substitution": lambda x: solve_triangular(nearly_singular(x), x[:12], lower=True),
+    "substitution, several": lambda x: solve_triangular(
+        nearly_singular(x) + jnp.eye(12), A[0, :12, :7], trans=1
+    ),
+    "Gauss": lambda x: primitives.solve(nearly_singular(x), x[:12]),
+    "pivots": lambda x: jnp.prod(primitives.pivots(nearly_singular(x))) ** 2,
+    "scan": lambda x: damped(x, 24),
+    "scan of nothing": lambda x: lax.scan(lambda c, y: (c + y, c), x, x[24:])[0],
+    "derivative of a scan": jax.grad(lambda x: jnp.sum(damped(x, 24)[0] ** 2)),
+    "scan, backwards": lambda x: lax.scan(lambda c, y: (c + y, c * y), 0.0, x, reverse=True),
+    "long scan": lambda x: lax.fori_loop(0, 500, lambda i, c: c * 0.99 + jnp.cos(i + c), x),
+    "carried round": lambda x: lax.fori_loop(0, 3, lambda _, c: (c[1], c[2], c[0]), (x, 2 * x, -x)),
+    "while": lambda x: lax.while_loop(lambda c: jnp.sum(c**2) > 1, lambda c: c * 0.7, x),
+    "while, in batches": lambda x: jax.vmap(
+        lambda y: lax.while_loop(lambda c: jnp.sum(c**2) > 0.1, lambda c: c * 0.6, y)
+    )(x.reshape(12, 2)),
+    "while in while": lambda x: lax.while_loop(
+        lambda c: jnp.max(jnp.abs(c)) > 0.5,
+        lambda c: lax.while_loop(lambda d: d[0] > 0.1, lambda d: d * 0.9, c) * 0.8,
+        x,
+    ),
+    "branch": lambda x: lax.cond(x[0] > 0, lambda y: y * 2, lambda y: 1 - y, x),
+    "one of three": lambda x: lax.switch(
+        jnp.argmax(x[:3]), [lambda y: y, jnp.sin, lambda y: y[::-1]], x
+    ),
+    "division of whole numbers": lambda x: jnp.argsort(A[0, 0]) // (1 + jnp.argmax(x)),
+}
+
+
+@pytest.mark.parametrize("registers", [1, 5, 16])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_arrays_in_memory_are_jaxs(name, registers):
+    found = in_memory(FUNCTIONS[name], POINTS, registers)
+    wanted = jax.jit(jax.vmap(FUNCTIONS[name]))(POINTS)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_a_scan_of_any_length_is_one_loop():
+    """Code, and so the time to compile it, does not grow with the number of turns."""
+    texts = []
+    for length in (50, 1_000):
+        program = jax.make_jaxpr(
+            lambda _, c, x, n=length: (c, lax.fori_loop(0, n, lambda _, y: jnp.sin(y), x))
+        )((), 0.0, jnp.zeros(24))
+        texts.append(lanes.operations.written_as_loops(program, 0, 1))
+    assert abs(len(texts[0]) - len(texts[1])) < 50
+
+
+def test_too_large_a_program_is_refused():
+    with pytest.raises(lanes.UnsupportedError, match="more than 1024 MB"):
+        in_memory(lambda x: jnp.cumsum(jnp.outer(jnp.tile(x, 400), jnp.tile(x, 400))), POINTS, 16)
