@@ -13,7 +13,7 @@ from limpet.lanes import primitives
 
 def _back(a):
     """The array from its end: another one of the same shape, whatever that is."""
-    return lax.rev(a, range(a.ndim)) if a.ndim else a
+    return lax.rev(a, range(a.ndim))
 
 
 def _table(rng, shape):
@@ -27,7 +27,6 @@ def _slice(a, rng):
 
 
 def _pad(a, rng):
-    len(a)  # a scalar has no edges
     edges = [tuple(int(k) for k in rng.integers((-1, -1, 0), 3)) for _ in range(a.ndim)]
     return lax.pad(a, a.dtype.type(1), edges)
 
@@ -101,6 +100,13 @@ MOVES = {  # of any numbers
     "places at which": lambda a, rng: jnp.where(lax.iota(int, len(a)) % 2 == 0, a.T, _back(a.T)).T,
 }
 COMPARISONS = [lax.eq, lax.ne, lax.lt, lax.le, lax.gt, lax.ge]
+BOUNDS, SIDES = jnp.array([-1.0, 0.0, 0.5, 3.0]), ("left", "right")
+
+
+def _place(a):
+    return jnp.argmax(a.reshape(-1)) % (len(a) + 1)
+
+
 EXACT = {  # of floats; the results are the same to the bit however they are computed
     "neg": lambda a, rng: -a,
     "abs": lambda a, rng: jnp.abs(a),
@@ -109,6 +115,14 @@ EXACT = {  # of floats; the results are the same to the bit however they are com
     "difference": lambda a, rng: a - _back(a),
     "add": lambda a, rng: a + _back(a),
     "halve": lambda a, rng: a * 0.5,
+    "search": lambda a, rng: jnp.searchsorted(BOUNDS, a, side=SIDES[rng.integers(2)]),
+    "search, right": lambda a, rng: jnp.searchsorted(BOUNDS, a, side="right"),
+    "at a place": lambda a, rng: a[jnp.argmax(a.reshape(-1)) % len(a)],
+    "slice at a place": lambda a, rng: lax.dynamic_slice_in_dim(a, _place(a), len(a) // 2),
+    "set at a place": lambda a, rng: a.at[_place(a)].set(a.dtype.type(1), mode="drop"),
+    "add at places": lambda a, rng: a.at[_place(a) - jnp.arange(3)].add(a.dtype.type(2)),
+    "read at places": lambda a, rng: a.at[_place(a) + jnp.arange(3)].get(mode="fill"),
+    "update at a place": lambda a, rng: lax.dynamic_update_slice_in_dim(a, a[:1], _place(a), 0),
     "max": lambda a, rng: jnp.maximum(a, _back(a)),
     "min": lambda a, rng: jnp.minimum(a, _back(a)),
     "clip": lambda a, rng: lax.clamp(jnp.asarray(-1, a.dtype), a, jnp.abs(_back(a))),
@@ -154,6 +168,9 @@ WHOLE = {
     "shift back": lambda a, rng: lax.shift_right_logical(a, _back(a)),
     "shift by any": lambda a, rng: lax.shift_right_arithmetic(a, _back(a)),
     "product": lambda a, rng: a * _back(a) + 3,
+    "quotient": lambda a, rng: lax.div(a, _back(a)),
+    "remainder": lambda a, rng: lax.rem(a, _back(a)),
+    "quotient, rounded down": lambda a, rng: a // _back(a),
     "difference": lambda a, rng: a - _back(a),
     "sum": lambda a, rng: jnp.sum(a, dtype=a.dtype),
     "prod": lambda a, rng: jnp.prod(a, axis=0, dtype=a.dtype),

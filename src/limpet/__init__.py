@@ -13,10 +13,10 @@
 what the density integrates to. `find_start` looks for the surface alone. `to_inference_data` and
 `as_blackjax` hand draws and samplers to others.
 
-Importing limpet turns on JAX's 64-bit mode (`jax_enable_x64`) for the whole process and, if JAX was
-not imported before, for those that it starts: a point cannot be held on a surface with the seven
-digits of single precision. Nothing else happens: JAX itself is imported when something of limpet is
-first used, and may still be told which devices to use; a process may fork, and no file is written.
+Importing limpet turns on JAX's 64-bit mode (`jax_enable_x64`) for the whole process: a point cannot
+be held on a surface with the seven digits of single precision. Nothing else happens: JAX itself is
+imported when something of limpet is first used, and may still be told which devices to use; a
+process may fork, and no file is written.
 When a target is first used, JAX is told to keep compiled programs between processes, in the user's
 cache folder, unless it was told of another: `LIMPET_CACHE` names a folder, or none if it is empty.
 """
@@ -30,10 +30,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from limpet.api import *  # noqa: F403
 
+DOUBLES = "JAX_ENABLE_X64"
+
 if "jax" in sys.modules:
     sys.modules["jax"].config.update("jax_enable_x64", True)
+    _restore = None
 else:  # JAX reads it when it is imported, which takes seconds that `limpet --help` does not have
-    os.environ["JAX_ENABLE_X64"] = "true"
+    _restore = os.environ.get(DOUBLES, "")
+    os.environ[DOUBLES] = "true"
 
 
 def __getattr__(name: str) -> Any:
@@ -41,9 +45,20 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'limpet' has no attribute {name!r}")
     if importlib.util.find_spec(f"limpet.{name}"):
         return importlib.import_module(f"limpet.{name}")
-    value = getattr(importlib.import_module("limpet.api"), name)
-    return globals().setdefault(name, value)
+    return globals().setdefault(name, getattr(_load(), name))
 
 
 def __dir__() -> list[str]:
-    return importlib.import_module("limpet.api").__all__
+    return _load().__all__
+
+
+def _load() -> Any:
+    """The public names; with them comes JAX, after which other processes need not be told of it."""
+    global _restore
+    api = importlib.import_module("limpet.api")
+    if _restore:
+        os.environ[DOUBLES] = _restore
+    elif _restore == "":
+        os.environ.pop(DOUBLES, None)
+    _restore = None
+    return api
