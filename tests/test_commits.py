@@ -111,7 +111,7 @@ def test_a_run_waits_for_a_slow_disk_and_memory_stays_flat(tmp_path, monkeypatch
 
 def test_chunks_that_a_slow_chain_will_come_to_are_read_again(tmp_path, monkeypatch):
     """One chain in three moves off the surface far more rarely, and falls behind for ever."""
-    from limpet.draws import specification
+    from limpet.run import specification
 
     def commit_at_once(self, voyage):
         self.commit(voyage)

@@ -19,7 +19,8 @@ from typer.testing import CliRunner
 
 import limpet
 from limpet.cli import app
-from limpet.draws import check, commits, specification
+from limpet.draws import check, commits
+from limpet.run import specification
 
 TARGET = limpet.Target(lambda x: jnp.array([x @ x - 1]), 0.05)
 RUN = {"draws": 150, "warmup": 100, "chains": 130, "thin": 2, "progress": False}

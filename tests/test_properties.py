@@ -20,8 +20,8 @@ from models import CASES
 
 import limpet
 from limpet import sampling
-from limpet.draws import commits, specification
-from limpet.run import tile
+from limpet.draws import commits
+from limpet.run import specification, tile
 
 CHAINS = (1, 3, 4, 5, 127, 128, 129, 130, 300, 500)
 

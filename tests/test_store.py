@@ -22,8 +22,8 @@ import zarr
 
 import limpet
 from limpet import sampling
-from limpet.draws import commits, files, specification, writer
-from limpet.run import tile
+from limpet.draws import commits, files, writer
+from limpet.run import specification, tile
 
 
 def circle(x):
