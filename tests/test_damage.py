@@ -31,8 +31,8 @@ MOST_ALLOCATED = 100e6  # bytes beyond what the folder holds
 def small_chunks():
     """Several chunks of each array, and a state after each of them."""
 
-    def commit_at_once(self, voyage):
-        self.commit(voyage)
+    def commit_at_once(self, *what):
+        self.commit(*what)
         self.finish()
 
     with pytest.MonkeyPatch.context() as patch:
@@ -338,13 +338,12 @@ EDITS = [
     *(("fields", value) for value in ({}, {"sigma_hrd": "x"}, {"unknown": 1}, [], {"a": {}})),
     *(("parameters", value) for value in ({}, None, {"sigma_hrd": "x"})),
     *(("sizes", value) for value in ([], ["sigma_hrd"], ["unknown"], "x", [3])),
-    *(("groups", value) for value in ([], ["posterior"], ["posterior", "limpet"])),
     *(("moves", value) for value in ([], ["hard", "flight"], 3)),
     *(("seed", value) for value in (-1, 7, "x")),
     *(("target", value) for value in (None, {}, {"eps": "x", "values": {}, "programs": {}})),
     *(("constraints", value) for value in (-1, 2, 10**12)),
     *(("run", value) for value in ("x", "0" * 32, 5)),
-    *(("format", value) for value in (3, "4", None)),
+    *(("format", value) for value in (3, 4, "5", None)),
     *(("keep_surface", value) for value in (False, 1)),
     ("limpet_version", "\x1b]0;evil\x07"),
     ("draws", delete),
@@ -365,7 +364,7 @@ def test_edits_of_the_specification_are_refused_or_do_no_harm(stores, copied, ho
 
 
 ROOTS = ["", "{", "[]", "null", "{}", '{"attributes": 3}', '{"attributes": {"limpet": []}}']
-ROOTS += ["[" * 100_000, '{"attributes": {"limpet": {"format": 4}}}', "\xff\xfe"]
+ROOTS += ["[" * 100_000, '{"attributes": {"limpet": {"format": 5}}}', "\xff\xfe"]
 ROOTS += ['{"attributes": {"limpet": ' + '{"layout": ' * 5_000 + "1" + "}" * 5_002]
 
 

@@ -205,7 +205,8 @@ def told(x, draws=None):
         for at in range(0, x.shape[1], 77):
             part = tile[:, at : at + 77]
             chain, draw = np.indices(part.shape[:2])
-            watched.add(chain.ravel(), at + draw.ravel(), part.reshape(-1, x.shape[2]))
+            block = np.full(chain.size, at)
+            watched.add(block, chain.ravel(), at + draw.ravel(), part.reshape(-1, x.shape[2]))
         watches.append(watched)
     return online.mixing(watches, x.shape[1] if draws is None else draws)
 

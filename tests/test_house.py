@@ -19,6 +19,7 @@ ROOMS = [
     ["run"],
     ["draws"],
     ["report"],
+    ["session", "arguments"],
     ["sampling", "handover"],
     ["partition"],
     ["paper"],

@@ -15,7 +15,7 @@ import pytest
 import rich.console
 
 import limpet
-from limpet import sampling
+from limpet import session
 from limpet.engine.interrupts import interruptible
 from limpet.paper import two_spheres
 from limpet.partition import ladder
@@ -56,7 +56,7 @@ def test_a_progress_can_be_made_as_before():
 
 
 def test_warm_up_is_told_with_an_estimate(monkeypatch):
-    monkeypatch.setattr(sampling, "LOOK", 0.001)
+    monkeypatch.setattr(session, "LOOK", 0.001)
     told = []
     sample(warmup=20_000, progress=told.append)
     warming = [now for now in told if now.phase == "warmup"]

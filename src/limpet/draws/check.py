@@ -171,7 +171,7 @@ def _tile(path, run, tile):
         except files.DamagedError as error:
             slots.append(str(error))
             continue
-        intact.append(state)
+        intact.append(state.essentials(run, tile))
         slots.append(f"state {state.counter}: {_fewest(run, state):,}")
     intact.sort(key=lambda state: -state.counter)
     chains = run.chains_of(tile)

@@ -62,7 +62,7 @@ def open(store) -> xr.DataTree:
     keep = None
     if lost:
         keep = np.array([chain // run.width not in lost for chain in range(run.chains)])
-    return tree_of(by_group, run.layout, snapshots, vars(run), keep)
+    return tree_of(by_group, run, snapshots, keep)
 
 
 def as_path(store) -> Path:
@@ -134,7 +134,7 @@ def _states(path, run):
     for tile in range(run.tiles):
         intact, wrong = states.stored(path, run, tile)
         if intact:
-            found[tile] = intact[0]
+            found[tile] = intact[0].essentials(run, tile)
         elif never_written(path, run, tile) and _starts_fit(path, run):
             found[tile] = states.blank(run, tile)
         else:

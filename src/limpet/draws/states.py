@@ -22,8 +22,9 @@ FOLDER = "limpet/tiles"
 SLOTS = (0, 1)
 LONGEST_HEADER = 2**16  # bytes
 # the largest state that is read: some arrays of a number for each number and each constraint of
-# each chain, and what does not grow with them; several times what any kernel has
-SPARE_ARRAYS, SPARE_BYTES = 8, 2**22
+# each chain, several times what any kernel has; and what does not grow with them, of which power
+# sums over batches of draws are 2**23 bytes at most, half of all
+SPARE_ARRAYS, SPARE_BYTES = 8, 2**24
 TYPES = ("<f8", "<i8", "<u8", "|b1")  # of the arrays of a state
 
 
@@ -36,6 +37,10 @@ class State(NamedTuple):
     def draws(self, run: RunSpecification, group: str) -> np.ndarray:
         """How many draws each chain has."""
         return self.arrays[f"{group}_visits"] // run.thin
+
+    def essentials(self, run: RunSpecification, tile: int) -> "State":
+        """What a reader of draws needs: far less than what it takes to go on."""
+        return State(self.counter, {name: self.arrays[name] for name, *_ in _needed(run, tile)})
 
 
 def place(tile: int, slot: int) -> str:
