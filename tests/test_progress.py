@@ -373,6 +373,25 @@ def test_a_false_of_numpy_stops_a_run():
     assert 0 < draws.posterior.sizes["draw"] < 200_000
 
 
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_run_that_is_stopped_at_its_start_makes_no_draw(tmp_path, whole, stored):
+    store = tmp_path / "run.zarr" if stored else None
+    told = []
+
+    def refuse(now):
+        told.append(now.phase)
+        return now.phase != "start"
+
+    with pytest.warns(limpet.InterruptedWarning, match="for the run was still starting") as said:
+        draws = sample(store=store, progress=refuse)
+    assert draws.posterior.sizes["draw"] == 0
+    assert told == ["start", "done"]
+    assert said.pop(limpet.InterruptedWarning).message.signal is None
+    if stored:
+        draws = limpet.resume(store, TARGET, progress=False)
+        np.testing.assert_array_equal(draws.posterior["x"], whole.posterior["x"])
+
+
 def test_what_is_falsy_stops_nothing(whole):
     draws = sample(progress=lambda now: 0)
     np.testing.assert_array_equal(draws.posterior["x"], whole.posterior["x"])

@@ -464,14 +464,14 @@ def test_no_store(path):
 
 def test_not_a_store(path):
     path.mkdir()
-    with pytest.raises(limpet.StoreError, match="is not a limpet store"):
+    with pytest.raises(limpet.StoreError, match=r"is not a limpet store.*'zarr.json' is missing"):
         limpet.open(path)
     (path / "zarr.json").write_text("{")
-    with pytest.raises(limpet.StoreError, match="is not a limpet store"):
+    with pytest.raises(limpet.StoreError, match=r"is not a limpet store.*\(it is not JSON\)"):
         limpet.open(path)
     shutil.rmtree(path)
     zarr.create_group(path)
-    with pytest.raises(limpet.StoreError, match="is not a limpet store"):
+    with pytest.raises(limpet.StoreError, match=r"\(it has no attributes of limpet's\): expected"):
         limpet.open(path)
     shutil.rmtree(path)
     path.write_text("text")

@@ -190,7 +190,7 @@ def _fewest(run, state):
 def _array(path: Path, run, group, array, found) -> ArrayReport:
     """Every chunk that the tiles' states tell of."""
     report = ArrayReport()
-    there = set(files.listed(path, array.name))
+    there = set(files.names_in(path, array.name))
     of_draws = group if group in run.groups else "posterior"
     for tile, state in enumerate(found):
         if state is None or array.empty:

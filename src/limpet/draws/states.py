@@ -40,7 +40,7 @@ class State(NamedTuple):
 
     def essentials(self, run: RunSpecification, tile: int) -> "State":
         """What a reader of draws needs: far less than what it takes to go on."""
-        return State(self.counter, {name: self.arrays[name] for name, *_ in _needed(run, tile)})
+        return State(self.counter, {name: self.arrays[name] for name, *_ in _essentials(run, tile)})
 
 
 def place(tile: int, slot: int) -> str:
@@ -71,14 +71,16 @@ def read(store: Path, run: RunSpecification, tile: int, slot: int) -> State:
     if contents[-files.TAG_BYTES :] != files.tag(run.key, name, view):
         raise files.DamagedError(f"{name!r} is damaged, or of another place or run")
     try:
-        state = _unpacked(view)
+        state = _unpack(view)
         _check(state, run, tile)
-    except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
+    except ValueError as error:
         raise files.DamagedError(f"{name!r} makes no sense ({error})") from None
+    except (TypeError, KeyError, RecursionError, OverflowError):  # told in words of Python's
+        raise files.DamagedError(f"{name!r} makes no sense") from None
     return state
 
 
-def stored(store: Path, run: RunSpecification, tile: int):
+def read_all(store: Path, run: RunSpecification, tile: int):
     """The intact states of a tile, the newest first; and what is wrong with the others."""
     intact, wrong = [], []
     for slot in SLOTS:
@@ -91,10 +93,10 @@ def stored(store: Path, run: RunSpecification, tile: int):
 
 def blank(run: RunSpecification, tile: int) -> State:
     """What `limpet.open` shows of a tile that has written nothing yet."""
-    return State(-1, {n: np.zeros(shape, dtype) for n, dtype, shape in _needed(run, tile)})
+    return State(-1, {n: np.zeros(shape, dtype) for n, dtype, shape in _essentials(run, tile)})
 
 
-def _unpacked(view):
+def _unpack(view):
     (length,) = struct.unpack("<I", view[:4])
     if not length <= min(LONGEST_HEADER, len(view) - 4):
         raise ValueError("its header is too long")
@@ -112,7 +114,7 @@ def _unpacked(view):
     return State(counter, arrays)
 
 
-def _needed(run, tile):
+def _essentials(run, tile):
     """Name, type and shape of what is read of every state, whatever the kernel."""
     chains = len(run.chains_of(tile))
     yield "step", "<i8", ()
@@ -126,7 +128,9 @@ def _needed(run, tile):
 
 
 def _check(state, run, tile):
-    for name, dtype, shape in _needed(run, tile):
+    for name, dtype, shape in _essentials(run, tile):
+        if name not in state.arrays:
+            raise ValueError(f"it lacks {name}")
         array = state.arrays[name]
         if array.dtype != np.dtype(dtype) or array.shape != shape:
             raise ValueError(f"{name} is {array.dtype} {array.shape}, expected {dtype} {shape}")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
-from limpet.draws.attributes import nested
+from limpet.draws.attributes import nest
 from limpet.kernels.base import Kernel, Move, Outcome
 from limpet.run.clock import times_of
 from limpet.run.specification import RunSpecification
@@ -48,16 +48,17 @@ def tree(
         groups = {name: group.isel(chain=keep) for name, group in groups.items()}
     result = xr.DataTree.from_dict(groups)
     attributes = {
-        **{
-            name: getattr(run, name)
-            for name in ("kernel", "seed", "limpet_version", "warmup", "thin")
-        },
+        "kernel": run.kernel,
+        "seed": run.seed,
+        "limpet_version": run.limpet_version,
+        "warmup": run.warmup,
+        "thin": run.thin,
         "draws_asked": run.draws,
         "parameters": _parameters(run, np.median(sizes, 0)),
         **times_of(snapshots),
         **totals(groups["moves"], run.moves),
     }
-    result.attrs = nested(attributes)
+    result.attrs = nest(attributes)
     return result
 
 

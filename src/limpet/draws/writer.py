@@ -55,7 +55,7 @@ class Store:
         self.folder = lock(path) if held is None else held
         try:
             self.specification = specification_of(path)
-            with files.explained(path, "write to"):
+            with files.explaining(path, "write to"):
                 files.remove_drafts(path)
                 self._describe()
         except BaseException:
@@ -70,7 +70,7 @@ class Store:
         _check_storable(specification)
         draft = path.parent / f".{path.name}.{uuid.uuid4().hex}"
         held = None
-        with files.explained(path, "create"):
+        with files.explaining(path, "create"):
             path.parent.mkdir(parents=True, exist_ok=True)
             _remove_stale(path)
             try:
@@ -115,7 +115,7 @@ class Store:
 
     def states_of(self, tile: int):
         """The intact states of a tile, the newest first, and what is wrong with the others."""
-        intact, wrong = states.stored(self.path, self.specification, tile)
+        intact, wrong = states.read_all(self.path, self.specification, tile)
         self.counters[tile] = max((state.counter for state in intact), default=-1)
         return intact, wrong
 
@@ -139,7 +139,7 @@ class Store:
         changed = dataclasses.replace(self.specification, draws=draws)
         note(self.path, "limpet", changed.to_json())
         self.specification = changed
-        with files.explained(self.path, "write to"):
+        with files.explaining(self.path, "write to"):
             self._describe()
 
     def chunk(self, group: str, tile: int, k: int) -> Numbers:
@@ -177,7 +177,7 @@ class Store:
         self._still_there()
         key, state = self.specification.key, states.State(self.counters.get(tile, -1) + 1, snapshot)
         try:
-            with files.explained(self.path, "write to"):
+            with files.explaining(self.path, "write to"):
                 of_draws = [w.array.file(key, tile, w.k, w.part) for w in writes]
                 files.write(self.path, of_draws, f"{tile}")
                 files.write(self.path, [states.file(key, tile, state)], f"{tile}")
@@ -215,7 +215,7 @@ class Store:
 def note(path: Path, name: str, value):
     """Write an attribute of a store."""
     root = arrays.group_metadata(read_root(path) | {name: value})
-    with files.explained(path, "write to"):
+    with files.explaining(path, "write to"):
         files.write(path, [("zarr.json", (root,))])
 
 
@@ -243,7 +243,7 @@ def lock(path: Path) -> int | None:
         return None
     if not path.exists():
         raise StoreError(f"There is no store {str(path)!r}: check the path.")
-    with files.explained(path, "open"):
+    with files.explaining(path, "open"):
         folder = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -34,7 +34,7 @@ class Visits:
         """How many draws each chain has."""
         return self.made // self.thin
 
-    def add(self, trace: Trace, visit, first_step: int) -> tuple[np.ndarray, Draws]:
+    def add(self, trace: Trace, visit, first_step: int) -> tuple[np.ndarray | np.bool_, Draws]:
         """Take in a block: which chains still wanted draws before each of its steps, new draws."""
         (chains, steps), n = visit.shape, trace.x.shape[-1]
         before, count = self.made, np.count_nonzero(visit, axis=1)
@@ -83,7 +83,7 @@ class Collector:
         """How many visits the chain that is most behind still lacks."""
         return max(int((v.wanted - v.made).max()) for v in self.visits.values())
 
-    def waited(self, step: int) -> np.ndarray:
+    def steps_waited(self, step: int) -> np.ndarray:
         """For how many steps each chain has made no visit of a kind that it still lacks."""
         return np.max([np.where(v.full, 0, step - v.last) for v in self.visits.values()], axis=0)
 

@@ -95,7 +95,7 @@ class TileRun:
     @property
     def stuck(self) -> np.ndarray:
         """Which chains have waited too long for a draw."""
-        return self.collector.waited(self.step - self.specification.warmup) > self.patience
+        return self.collector.steps_waited(self.step - self.specification.warmup) > self.patience
 
     def advance(self) -> dict[str, Draws]:
         """Make a few blocks, one alone while there is something to learn; new draws, by group."""
@@ -160,10 +160,8 @@ class TileRun:
         """Go on from a snapshot."""
         self.step = int(snapshot["step"])
         self.times = {name: float(snapshot[name]) for name in PHASES}
-        self.tuner.centres, self.tuner.record = (
-            snapshot["centres"].copy(),
-            snapshot["record"].copy(),
-        )
+        self.tuner.centres = snapshot["centres"].copy()
+        self.tuner.record = snapshot["record"].copy()
         self.tuner.spread = float(snapshot["spread"])
         self.states = State(*_parts(snapshot, "state", State))
         self.generators = Generator(*_parts(snapshot, "generator", Generator))
