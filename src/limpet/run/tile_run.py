@@ -4,7 +4,6 @@ A tile's run is complete in itself. Any process that has the target can advance 
 says all that there is to know of it but the draws, which leave it as they are made.
 """
 
-import functools
 import pickle
 import time
 
@@ -55,7 +54,7 @@ class TileRun:
         self.online = OnlineDiagnostics(len(self.chains), n)
         self.block = tile.block_for(n)
         self.patience = min(PATIENCE / kernel.draw_share(), LONGEST)  # steps without a draw
-        self.step, self.trace = 0, None
+        self.step, self.program, self.trace = 0, None, None
         self.pace = LOOK  # seconds that a block takes
         self.times = dict.fromkeys(PHASES, 0.0)  # wall-clock, of all sessions
         self.since = time.perf_counter()  # when the time not yet accounted for began
@@ -65,16 +64,13 @@ class TileRun:
         """Its chains, by their numbers in the run."""
         return self.specification.chains_of(self.index)
 
-    @functools.cached_property
-    def program(self):
-        """Its steps, compiled now or found among those that were compiled before."""
-        scales = self.tuner.scales(self.step, self.block)
-        carry = self.states, self.generators
-        return tile.compile_steps(self.kernel, self.target, carry, scales)
-
     def compile(self):
-        """See that its steps are compiled."""
-        _ = self.program
+        """Compile its steps, or find what was compiled before; `advance` does it if need be."""
+        if self.program is None:
+            scales = self.tuner.scales(self.step, self.block)
+            carry = self.states, self.generators
+            self.program = tile.compile_steps(self.kernel, self.target, carry, scales)
+        return self.program
 
     def count_from(self, now: float, start: float, compile: float):
         """From now on count warm-up and draws; so many seconds went to the phases before."""
@@ -99,12 +95,12 @@ class TileRun:
 
     def advance(self) -> dict[str, Draws]:
         """Make a few blocks, one alone while there is something to learn; new draws, by group."""
-        blocks = 1 if self.tuner.learning(self.step) else self._blocks
+        program, blocks = self.compile(), 1 if self.tuner.learning(self.step) else self._blocks
         before, first, began = self.states.x, self.step, time.perf_counter()
         self.step += blocks * self.block
         scales = self.tuner.scales(first, blocks * self.block)
         constants, carry = (self.kernel, self.target), (self.states, self.generators)
-        (self.states, self.generators), trace = self.program(constants, carry, scales, self.trace)
+        (self.states, self.generators), trace = program(constants, carry, scales, self.trace)
         self.trace = trace
         self.tuner.learn(trace, np.asarray(before), first)
         new = self._collect(trace, first)
