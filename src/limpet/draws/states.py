@@ -122,7 +122,7 @@ def _essentials(run, tile):
         yield name, "<f8", ()
     yield "sizes", "<f8", (len(run.sizes),)
     yield "counts", "<i8", (2, chains, len(Move), len(Outcome))
-    yield "acceptance", "<f8", (2, chains, len(Move))
+    yield "acceptance", "<f8", (2, chains, len(Move), len(Outcome))
     for group in run.groups:
         yield f"{group}_visits", "<i8", (chains,)
 

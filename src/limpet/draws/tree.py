@@ -27,7 +27,7 @@ def tree(
         for group, named in arrays.items()
     }
     counts = np.concatenate([snapshot["counts"][0] for snapshot in snapshots])
-    expected = np.concatenate([snapshot["acceptance"][0] for snapshot in snapshots])
+    expected = np.concatenate([snapshot["acceptance"][0].sum(axis=2) for snapshot in snapshots])
     sizes = np.concatenate([np.tile(s["sizes"], (s["counts"].shape[1], 1)) for s in snapshots])
     proposals = counts.sum(axis=2)
     acceptance = np.where(proposals, expected / np.maximum(proposals, 1), np.nan)

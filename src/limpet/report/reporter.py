@@ -95,7 +95,7 @@ class Reporter:
     def _acceptance(self):
         books = [tile.collector for tile in self.tiles]
         counts = np.sum([book.counts[0].sum(axis=(0, 2)) for book in books], axis=0)
-        likely = np.sum([book.acceptance[0].sum(axis=0) for book in books], axis=0)
+        likely = np.sum([book.acceptance[0].sum(axis=(0, 2)) for book in books], axis=0)
         return {
             move.name.lower(): float(likely[move] / counts[move]) if counts[move] else None
             for move in self.kernel.moves

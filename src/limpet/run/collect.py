@@ -66,7 +66,7 @@ class Collector:
         self.visits = {g: Visits(g, chains, specification) for g in specification.groups}
         # until a chain has all its draws, and after that
         self.counts = np.zeros((2, chains, len(Move), len(Outcome)), np.int64)
-        self.acceptance = np.zeros((2, chains, len(Move)))
+        self.acceptance = np.zeros(self.counts.shape)  # their probabilities, added up
 
     @property
     def full(self) -> np.ndarray:
@@ -98,12 +98,10 @@ class Collector:
             wanted = wanted | of_group
 
         book = np.arange(chains)[:, None] + np.where(wanted, 0, chains)
-        cell = trace.code + self.counts[0, 0].size * book
-        counted = np.bincount(cell.ravel(), minlength=self.counts.size)
-        self.counts += counted.reshape(self.counts.shape)
+        cell = (trace.code + self.counts[0, 0].size * book).ravel()
+        self.counts += np.bincount(cell, minlength=self.counts.size).reshape(self.counts.shape)
         # one by one, in the order of steps: the sum is the same however a run is cut into blocks
-        move = trace.code // len(Outcome) + len(Move) * book
-        np.add.at(self.acceptance.reshape(-1), move.ravel(), trace.acceptance.ravel())
+        np.add.at(self.acceptance.reshape(-1), cell, trace.acceptance.ravel())
         return new
 
     def snapshot(self) -> dict[str, np.ndarray]:

@@ -77,9 +77,8 @@ class OnlineDiagnostics:
         """
         if not len(draw):
             return
-        x = x[:, self.coordinates]
         if np.isnan(self.sums.centre).any():
-            first = x[block == block.min()]
+            first = x[block == block.min()][:, self.coordinates]
             self.sums.centre[...] = np.median(first[:: max(1, len(first) // 1_000)], axis=0)
         while draw.max() >= (room := self.sums.values.shape[2] * self.sums.length):
             early = block < block[draw >= room].min()
@@ -105,7 +104,8 @@ class OnlineDiagnostics:
         order = np.argsort(block[first], kind="stable")
         batch = batch[first][order]
         cell = chain[first][order] * sums.values.shape[2] + batch
-        for k, column in enumerate(np.ascontiguousarray((x - sums.centre).T)):
+        for k, coordinate in enumerate(self.coordinates):
+            column = x[:, coordinate] - sums.centre[k]
             square = column**2
             powers = column, square, square * column, square**2
             for power, array, at in zip(powers, sums[3:], (cell, cell, batch, batch), strict=True):
