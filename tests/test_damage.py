@@ -250,6 +250,16 @@ def test_a_chunk_of_another_run_or_array_is_refused(stores, copied, name):
         limpet.open(path)[group][variable].load()
 
 
+@pytest.mark.parametrize("name", ["posterior/x", "surface/x", "sample_stats/step"])
+def test_a_damaged_chunk_of_any_group_is_drawn_again(stores, copied, name):
+    path = copied()
+    replaced(next((path / name).glob("c.1.0*")), b"damaged")
+    with pytest.warns(limpet.LimpetWarning, match="chains 128 to 129 is damaged.*begin again"):
+        draws = limpet.resume(path, TARGET, progress=False)
+    assert agree(draws, stores[2]) == RUN["draws"]
+    assert check(path).readable
+
+
 def test_an_array_in_the_place_of_another_is_refused(copied):
     path = copied()
     for file in chunks_of(path, "posterior/x"):

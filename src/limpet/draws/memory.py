@@ -64,4 +64,4 @@ class MemorySink(DrawSink):
             for group, numbers in self.groups.items()
         }
         arrays["sample_stats"] = {n: self.groups[WITH_STATS][n][:, :draws] for n in STATS}
-        return tree(arrays, self.specification, [tile.snapshot() for tile in tiles], keep)
+        return tree(arrays, self.specification, [tile.figures() for tile in tiles], keep)

@@ -58,11 +58,11 @@ def open(store) -> xr.DataTree:
         group: {name: array for (of, name), array in stored.items() if of == group}
         for group in (*run.groups, "sample_stats")
     }
-    snapshots = [found.get(k, states.blank(run, k)).arrays for k in range(run.tiles)]
+    figures = [found.get(k, states.blank(run, k)).arrays for k in range(run.tiles)]
     keep = None
     if lost:
         keep = np.array([chain // run.width not in lost for chain in range(run.chains)])
-    return tree_of(by_group, run, snapshots, keep)
+    return tree_of(by_group, run, figures, keep)
 
 
 def as_path(store) -> Path:

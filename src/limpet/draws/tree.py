@@ -15,9 +15,9 @@ OUTCOMES = [outcome.name.lower() for outcome in Outcome]
 
 
 def tree(
-    arrays: dict[str, dict], run: RunSpecification, snapshots: list[dict], keep=None
+    arrays: dict[str, dict], run: RunSpecification, figures: list[dict], keep=None
 ) -> xr.DataTree:
-    """The result: draws by group and name, and what the tiles counted.
+    """The result: draws by group and name, and the figures of each tile.
 
     `keep` tells which chains to show, all by default.
     """
@@ -26,9 +26,9 @@ def tree(
         group: _dataset(named, [axes[name] if group in run.groups else () for name in named])
         for group, named in arrays.items()
     }
-    counts = np.concatenate([snapshot["counts"][0] for snapshot in snapshots])
-    expected = np.concatenate([snapshot["acceptance"][0].sum(axis=2) for snapshot in snapshots])
-    sizes = np.concatenate([np.tile(s["sizes"], (s["counts"].shape[1], 1)) for s in snapshots])
+    counts = np.concatenate([tile["counts"][0] for tile in figures])
+    expected = np.concatenate([tile["acceptance"][0].sum(axis=2) for tile in figures])
+    sizes = np.concatenate([np.tile(t["sizes"], (t["counts"].shape[1], 1)) for t in figures])
     proposals = counts.sum(axis=2)
     acceptance = np.where(proposals, expected / np.maximum(proposals, 1), np.nan)
     groups["moves"] = xr.Dataset(
@@ -55,7 +55,7 @@ def tree(
         "thin": run.thin,
         "draws_asked": run.draws,
         "parameters": _parameters(run, np.median(sizes, 0)),
-        **times_of(snapshots),
+        **times_of(figures),
         **totals(groups["moves"], run.moves),
     }
     result.attrs = nest(attributes)

@@ -137,20 +137,27 @@ class TileRun:
         most = min(most, np.ceil(LOOK / self.pace))
         return int(np.clip(np.ceil(self.steps_left / self.block), 1, most))
 
-    def snapshot(self) -> dict[str, np.ndarray]:
-        """All that it needs to go on, as arrays by name that nothing changes afterwards."""
-        numbers = {
+    def figures(self) -> dict[str, np.ndarray]:
+        """What is told of it beside its draws: counts, step sizes and times, by name."""
+        every = {
             "step": np.int64(self.step),
             **{name: np.float64(seconds) for name, seconds in self.times.items()},
             "sizes": np.array(list(self.tuner.found().values())),
+            **self.collector.snapshot(),
+        }
+        return {name: np.array(array) for name, array in every.items()}
+
+    def snapshot(self) -> dict[str, np.ndarray]:
+        """All that it needs to go on, as arrays by name that nothing changes afterwards."""
+        every = {
             "centres": self.tuner.centres,
             "record": self.tuner.record,
             "spread": np.float64(self.tuner.spread),
+            **{f"state_{name}": a for name, a in self.states._asdict().items()},
+            **{f"generator_{name}": a for name, a in self.generators._asdict().items()},
+            **self.online.snapshot(),
         }
-        states = {f"state_{name}": a for name, a in self.states._asdict().items()}
-        states |= {f"generator_{name}": a for name, a in self.generators._asdict().items()}
-        every = numbers | states | self.collector.snapshot() | self.online.snapshot()
-        return {name: np.array(array) for name, array in every.items()}
+        return self.figures() | {name: np.array(array) for name, array in every.items()}
 
     def restore(self, snapshot: dict[str, np.ndarray]):
         """Go on from a snapshot."""
