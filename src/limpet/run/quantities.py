@@ -29,7 +29,11 @@ STATS = {
     "lp": Stat("<f8", lambda trace, at, step: np.reshape(trace.lp, -1)[at]),
     "step": Stat("<i8", lambda trace, at, step: step),
 }
-DRAW_BYTES = sum(np.dtype(stat.dtype).itemsize for stat in STATS.values())  # beside the point
+
+
+def draw_bytes(n: int) -> int:
+    """Bytes of a draw whose point has n numbers."""
+    return 8 * n + sum(np.dtype(stat.dtype).itemsize for stat in STATS.values())
 
 
 def stats_of(group: str) -> dict[str, Stat]:

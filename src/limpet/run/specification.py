@@ -15,7 +15,7 @@ from limpet.errors import InputError
 from limpet.kernels import Move
 from limpet.layout import Layout
 from limpet.run import tile
-from limpet.run.quantities import DRAW_BYTES
+from limpet.run.quantities import draw_bytes
 
 FORMAT = 5
 MOST = 2**63 - 1  # what an array of whole numbers holds
@@ -108,12 +108,8 @@ class RunSpecification:
 def chunk_length(layout: Layout, chains: int, width: int) -> int:
     """Draws of a chunk, so that a tile's chunk has about four megabytes."""
     tiles = -(-chains // width)
-    fitting = min(CHUNK_BYTES, ALL_CHUNKS // tiles) // _draw_bytes(layout, width)
+    fitting = min(CHUNK_BYTES, ALL_CHUNKS // tiles) // (width * draw_bytes(layout.size))
     return max(1, min(fitting, LONGEST_CHUNK))
-
-
-def _draw_bytes(layout, width):
-    return width * (8 * layout.size + DRAW_BYTES)
 
 
 def check_names(layout: Layout):
@@ -254,7 +250,7 @@ def _check_together(run: RunSpecification):
     for name in run.sizes:
         if type(run.parameters.get(name)) not in (int, float):
             raise _wrong("sizes", name, "the name of a number among the parameters")
-    if run.chunk > 1 and run.chunk * _draw_bytes(run.layout, run.width) > CHUNK_BYTES:
+    if run.chunk > 1 and run.chunk * run.width * draw_bytes(run.layout.size) > CHUNK_BYTES:
         raise _wrong("chunk", run.chunk, f"draws that fit {CHUNK_BYTES} bytes, or one")
     if run.draws * run.thin > MOST:
         raise _wrong("draws", run.draws, f"at most {MOST // run.thin}, of which thin={run.thin}")
