@@ -95,7 +95,8 @@ class TileRun:
 
     def advance(self) -> dict[str, Draws]:
         """Make a few blocks, one alone while there is something to learn; new draws, by group."""
-        program, blocks = self.compile(), 1 if self.tuner.learning(self.step) else self._blocks
+        program = self.compile()
+        blocks = 1 if self.tuner.learning(self.step) else self._blocks
         before, first, began = self.states.x, self.step, time.perf_counter()
         self.step += blocks * self.block
         scales = self.tuner.scales(first, blocks * self.block)
