@@ -61,7 +61,7 @@ def stiff_chain(beads):
     scales = Tuner(kernel, kernel.parameters(target), width, 0).scales(0, steps)
     states = tile.first_states(kernel, target, np.tile(x, (width, 1)))
     carry = states, noise.generators(0, 0, width)
-    program = tile.compiled(kernel, target, carry, scales)
+    program = tile.compile_steps(kernel, target, carry, scales)
 
     def go():
         nonlocal carry

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import limpet
-from limpet.draws import commits, writer
+from limpet.draws import chunks, commits, writer
 
 TARGET = limpet.Target(lambda x: jnp.array([x @ x - 1]), 0.05)
 
@@ -28,15 +28,15 @@ class Clock:
         return self.now
 
 
+# of chunks, so that a commit has nothing but the state
+NOTHING = types.SimpleNamespace(complete_bytes=lambda _: 0, writes=lambda _: [])
+
+
 class Disk:
     """A store that takes its time, and remembers when it was written to."""
 
     def __init__(self, clock, took):
         self.clock, self.took, self.at = clock, took, []
-
-    def prepared(self, _):
-        """Nothing but the state."""
-        return []
 
     def commit(self, *_):
         """Written, at once but for the clock."""
@@ -58,12 +58,11 @@ def test_commits_are_never_more_than_five_seconds_apart(monkeypatch, took, looks
     disk = Disk(clock, took)
     book = commits.Commits(disk, 1)
     book.writer = disk
-    collector = types.SimpleNamespace(kept={})
-    voyage = types.SimpleNamespace(index=0, step=0, times={}, collector=collector, snapshot=dict)
+    tile = types.SimpleNamespace(index=0, step=0, times={}, snapshot=dict)
     for _ in range(2_000):
         clock.now += looks
-        voyage.step += 1
-        book.look(voyage)
+        tile.step += 1
+        book.look(tile, NOTHING)
     gaps = np.diff(disk.at)
     assert gaps.max() <= 5
     assert np.median(gaps) >= 0.6  # what costs little is not done all the time either
@@ -72,18 +71,18 @@ def test_commits_are_never_more_than_five_seconds_apart(monkeypatch, took, looks
 @pytest.mark.parametrize("kernel", [limpet.Lifted(), limpet.SAS()], ids=["lifted", "sas"])
 def test_a_run_waits_for_a_slow_disk_and_memory_stays_flat(tmp_path, monkeypatch, kernel):
     commit, seen, books = writer.Store.commit, [], []
-    prepare, init = writer.Store.prepared, commits.Commits.__init__
+    take, init = chunks.TileChunks.writes, commits.Commits.__init__
 
-    def slow(self, tile, writes, snapshot):
+    def slow(self, *what):
         seen.append(books[0].waiting)
         time.sleep(0.2)
-        commit(self, tile, writes, snapshot)
+        commit(self, *what)
         if len(seen) == 8:
             os.kill(os.getpid(), signal.SIGINT)
 
-    def prepared(self, kept):
-        held.append(sum(p.nbytes for k in kept.values() for c in k.chunks.values() for p in c))
-        return prepare(self, kept)
+    def writes(self, tile):
+        held.append(sum(array.nbytes for chunk in self.open.values() for array in chunk.values()))
+        return take(self, tile)
 
     def made(self, *arguments):
         init(self, *arguments)
@@ -91,7 +90,7 @@ def test_a_run_waits_for_a_slow_disk_and_memory_stays_flat(tmp_path, monkeypatch
 
     held = []
     monkeypatch.setattr(writer.Store, "commit", slow)
-    monkeypatch.setattr(writer.Store, "prepared", prepared)
+    monkeypatch.setattr(chunks.TileChunks, "writes", writes)
     monkeypatch.setattr(commits.Commits, "__init__", made)
     with pytest.warns(limpet.LimpetWarning, match="Interrupted"):
         draws = limpet.sample(
@@ -111,12 +110,12 @@ def test_a_run_waits_for_a_slow_disk_and_memory_stays_flat(tmp_path, monkeypatch
 
 def test_chunks_that_a_slow_chain_will_come_to_are_read_again(tmp_path, monkeypatch):
     """One chain in three moves off the surface far more rarely, and falls behind for ever."""
-    from limpet.draws import specification
+    from limpet.run import specification
 
-    def commit_at_once(self, voyage):
-        self.commit(voyage)
+    def commit_at_once(self, *what):
+        self.commit(*what)
         self.finish()
-        most.append(len(voyage.collector.kept["posterior"].chunks))
+        most.append(len(what[1].open))
 
     most = []
     monkeypatch.setattr(specification, "LONGEST_CHUNK", 8)
@@ -151,16 +150,11 @@ def test_an_error_of_the_disk_is_not_lost(tmp_path, monkeypatch):
 def test_a_run_that_has_ended_keeps_no_worker_waiting(monkeypatch):
     monkeypatch.setattr(commits, "WAITING", 1)
     book = commits.Commits(Disk(Clock(), 0.0), 2)
-    book.__exit__()
-    collector = types.SimpleNamespace(kept={})
+    book.close()
     for index in (0, 1):  # the second waited for the first, for ever
-        voyage = types.SimpleNamespace(
-            index=index,
-            step=1,
-            times={},
-            collector=collector,
-            snapshot=lambda: {"x": np.zeros(9)},
+        tile = types.SimpleNamespace(
+            index=index, step=1, times={}, snapshot=lambda: {"x": np.zeros(9)}
         )
         with pytest.raises(RuntimeError, match="shutdown"):
-            book.commit(voyage)
+            book.commit(tile, NOTHING)
     assert not book.waiting

@@ -19,7 +19,8 @@ from typer.testing import CliRunner
 
 import limpet
 from limpet.cli import app
-from limpet.draws import check, commits, specification
+from limpet.draws import check, commits
+from limpet.run import specification
 
 TARGET = limpet.Target(lambda x: jnp.array([x @ x - 1]), 0.05)
 RUN = {"draws": 150, "warmup": 100, "chains": 130, "thin": 2, "progress": False}
@@ -30,8 +31,8 @@ MOST_ALLOCATED = 100e6  # bytes beyond what the folder holds
 def small_chunks():
     """Several chunks of each array, and a state after each of them."""
 
-    def commit_at_once(self, voyage):
-        self.commit(voyage)
+    def commit_at_once(self, *what):
+        self.commit(*what)
         self.finish()
 
     with pytest.MonkeyPatch.context() as patch:
@@ -249,6 +250,16 @@ def test_a_chunk_of_another_run_or_array_is_refused(stores, copied, name):
         limpet.open(path)[group][variable].load()
 
 
+@pytest.mark.parametrize("name", ["posterior/x", "surface/x", "sample_stats/step"])
+def test_a_damaged_chunk_of_any_group_is_drawn_again(stores, copied, name):
+    path = copied()
+    replaced(next((path / name).glob("c.1.0*")), b"damaged")
+    with pytest.warns(limpet.LimpetWarning, match="chains 128 to 129 is damaged.*begin again"):
+        draws = limpet.resume(path, TARGET, progress=False)
+    assert agree(draws, stores[2]) == RUN["draws"]
+    assert check(path).readable
+
+
 def test_an_array_in_the_place_of_another_is_refused(copied):
     path = copied()
     for file in chunks_of(path, "posterior/x"):
@@ -337,13 +348,12 @@ EDITS = [
     *(("fields", value) for value in ({}, {"sigma_hrd": "x"}, {"unknown": 1}, [], {"a": {}})),
     *(("parameters", value) for value in ({}, None, {"sigma_hrd": "x"})),
     *(("sizes", value) for value in ([], ["sigma_hrd"], ["unknown"], "x", [3])),
-    *(("groups", value) for value in ([], ["posterior"], ["posterior", "limpet"])),
     *(("moves", value) for value in ([], ["hard", "flight"], 3)),
     *(("seed", value) for value in (-1, 7, "x")),
     *(("target", value) for value in (None, {}, {"eps": "x", "values": {}, "programs": {}})),
     *(("constraints", value) for value in (-1, 2, 10**12)),
     *(("run", value) for value in ("x", "0" * 32, 5)),
-    *(("format", value) for value in (3, "4", None)),
+    *(("format", value) for value in (3, 4, "5", None)),
     *(("keep_surface", value) for value in (False, 1)),
     ("limpet_version", "\x1b]0;evil\x07"),
     ("draws", delete),
@@ -364,7 +374,7 @@ def test_edits_of_the_specification_are_refused_or_do_no_harm(stores, copied, ho
 
 
 ROOTS = ["", "{", "[]", "null", "{}", '{"attributes": 3}', '{"attributes": {"limpet": []}}']
-ROOTS += ["[" * 100_000, '{"attributes": {"limpet": {"format": 4}}}', "\xff\xfe"]
+ROOTS += ["[" * 100_000, '{"attributes": {"limpet": {"format": 5}}}', "\xff\xfe"]
 ROOTS += ['{"attributes": {"limpet": ' + '{"layout": ' * 5_000 + "1" + "}" * 5_002]
 
 

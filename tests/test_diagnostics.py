@@ -205,7 +205,8 @@ def told(x, draws=None):
         for at in range(0, x.shape[1], 77):
             part = tile[:, at : at + 77]
             chain, draw = np.indices(part.shape[:2])
-            watched.add(chain.ravel(), at + draw.ravel(), part.reshape(-1, x.shape[2]))
+            block = np.full(chain.size, at)
+            watched.add(block, chain.ravel(), at + draw.ravel(), part.reshape(-1, x.shape[2]))
         watches.append(watched)
     return online.mixing(watches, x.shape[1] if draws is None else draws)
 
@@ -257,13 +258,16 @@ def far(x):
     return jnp.array([x[1]])
 
 
-def test_few_draws_from_a_far_start_are_told_to_be_few():
+@pytest.mark.parametrize(
+    ("count", "made"), [(1, "1 draw per chain is"), (2, "2 draws per chain are")]
+)
+def test_few_draws_from_a_far_start_are_told_to_be_few(count, made):
     target = limpet.Target(far, eps=0.01, log_density=lambda x: -((x[0] - 1) ** 2) / 2)
     kernel = limpet.RandomWalk(step_size=0.01)
-    draws, said = warnings_of(target, [900.0, 0.0], draws=2, warmup=0, chains=16, kernel=kernel)
+    draws, said = warnings_of(target, [900.0, 0.0], draws=count, warmup=0, chains=16, kernel=kernel)
     assert draws.posterior["x"][..., 0].mean() > 500
     assert len(said) == 1
-    assert re.match(r"2 draws per chain are too few to tell .* draw at least 20 per chain", said[0])
+    assert re.match(rf"{made} too few to tell .* draw at least 20 per chain", said[0])
 
 
 def nested(x):

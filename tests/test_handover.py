@@ -20,7 +20,7 @@ from nbconvert import HTMLExporter
 from nbconvert.preprocessors import ExecutePreprocessor
 
 import limpet
-from limpet.draws.attributes import NESTED, attributes_of, nested
+from limpet.draws.attributes import NESTED, attributes_of, nest
 
 
 def ring(x):
@@ -138,7 +138,7 @@ mappings = st.recursive(texts | numbers, lambda inner: st.dictionaries(texts, in
 @settings(max_examples=30, deadline=None)
 @given(st.dictionaries(texts, mappings, max_size=3))
 def test_any_nested_attribute_survives_netcdf(given):
-    tree = xr.DataTree(xr.Dataset(attrs=nested({"given": given})))
+    tree = xr.DataTree(xr.Dataset(attrs=nest({"given": given})))
     assert attributes_of(xr.open_datatree(tree.to_netcdf())) == {"given": given}
 
 

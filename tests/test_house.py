@@ -20,6 +20,7 @@ ROOMS = [
     ["run"],
     ["draws"],
     ["report"],
+    ["session", "arguments"],
     ["sampling", "handover"],
     ["partition"],
     ["paper"],

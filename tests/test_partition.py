@@ -14,6 +14,7 @@ import scipy.optimize
 import scipy.stats
 
 import limpet
+from limpet import sampling
 from limpet.paper import ellipsoid_sphere, inverse_z, two_spheres
 from limpet.run import tile
 
@@ -120,9 +121,9 @@ def test_two_ways_to_a_ratio():
 
 def test_ladder_on_ellipsoid_and_sphere():
     eps = [0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4]
-    before = tile._compiled.cache_info().misses
+    before = tile._compile.cache_info().misses
     curve = climb(limpet.Target(ellipsoid_sphere, 1.0), eps=eps, draws=1_000)
-    assert tile._compiled.cache_info().misses - before <= 1
+    assert tile._compile.cache_info().misses - before <= 1
     exact = [*map(ratio_on_a_grid, eps[:2]), *map(ratio_along_curves, eps[2:])]
     assert curve["ratio"].dims == ("eps",)
     np.testing.assert_array_equal(curve["eps"], eps)
@@ -229,7 +230,7 @@ def test_a_signal_in_the_first_rung_leaves_none():
 
 
 def test_ctrl_c_between_two_runs(monkeypatch):
-    searches, find = [], limpet.sampling.find_vectors
+    searches, find = [], sampling.find_vectors
 
     def find_once(*arguments):
         searches.append(arguments)
@@ -237,7 +238,7 @@ def test_ctrl_c_between_two_runs(monkeypatch):
             signal.raise_signal(signal.SIGINT)
         return find(*arguments)
 
-    monkeypatch.setattr(limpet.sampling, "find_vectors", find_once)
+    monkeypatch.setattr(sampling, "find_vectors", find_once)
     curve, came = interrupted(r"^Interrupted: 1 of 3 rungs")
     assert came == signal.SIGINT
     np.testing.assert_array_equal(curve["eps"], [0.1])

@@ -15,7 +15,7 @@ import pytest
 import rich.console
 
 import limpet
-from limpet import sampling
+from limpet import session
 from limpet.engine.interrupts import interruptible
 from limpet.paper import two_spheres
 from limpet.partition import ladder
@@ -56,7 +56,7 @@ def test_a_progress_can_be_made_as_before():
 
 
 def test_warm_up_is_told_with_an_estimate(monkeypatch):
-    monkeypatch.setattr(sampling, "LOOK", 0.001)
+    monkeypatch.setattr(session, "LOOK", 0.001)
     told = []
     sample(warmup=20_000, progress=told.append)
     warming = [now for now in told if now.phase == "warmup"]
@@ -371,6 +371,25 @@ def test_a_false_of_numpy_stops_a_run():
     with pytest.warns(limpet.InterruptedWarning):
         draws = sample(draws=200_000, progress=lambda now: np.equal(now.draws, 0))
     assert 0 < draws.posterior.sizes["draw"] < 200_000
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_run_that_is_stopped_at_its_start_makes_no_draw(tmp_path, whole, stored):
+    store = tmp_path / "run.zarr" if stored else None
+    told = []
+
+    def refuse(now):
+        told.append(now.phase)
+        return now.phase != "start"
+
+    with pytest.warns(limpet.InterruptedWarning, match="for the run was still starting") as said:
+        draws = sample(store=store, progress=refuse)
+    assert draws.posterior.sizes["draw"] == 0
+    assert told == ["start", "done"]
+    assert said.pop(limpet.InterruptedWarning).message.signal is None
+    if stored:
+        draws = limpet.resume(store, TARGET, progress=False)
+        np.testing.assert_array_equal(draws.posterior["x"], whole.posterior["x"])
 
 
 def test_what_is_falsy_stops_nothing(whole):

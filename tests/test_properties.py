@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from models import CASES
 
 import limpet
-from limpet import sampling
-from limpet.draws import commits, specification
-from limpet.run import tile
+from limpet import session
+from limpet.draws import commits
+from limpet.run import specification, tile
 
 CHAINS = (1, 3, 4, 5, 127, 128, 129, 130, 300, 500)
 
@@ -75,7 +75,7 @@ def many_looks(blocks):
     """Small chunks, frequent commits, short advances: more happens in a short run."""
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore", limpet.LimpetWarning)
-        patch.setattr(sampling, "LOOK", 0.001)
+        patch.setattr(session, "LOOK", 0.001)
         patch.setattr(tile, "blocks_at_once", lambda width, block: blocks)
         patch.setattr(specification, "LONGEST_CHUNK", 32)
         patch.setattr(commits, "SOONEST", 0.0)

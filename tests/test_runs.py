@@ -13,9 +13,10 @@ import rich.console
 from arviz_stats import ess, rhat
 
 import limpet
-from limpet import sampling
+from limpet import session
 from limpet.paper import two_spheres
 from limpet.report import progress
+from limpet.run import tile_run
 
 TARGET = limpet.Target(two_spheres, 0.05)
 START = [1.0, 0.0, 0.0]
@@ -49,10 +50,10 @@ def test_a_number_of_workers_that_cannot_be(workers):
 
 
 def test_an_error_in_a_worker_ends_the_run(monkeypatch):
-    def fail(voyage):
+    def fail(tile):
         raise RuntimeError("the machine is on fire")
 
-    monkeypatch.setattr(sampling.TileRun, "advance", fail)
+    monkeypatch.setattr(tile_run.TileRun, "advance", fail)
     with pytest.raises(RuntimeError, match="on fire"):
         sample()
 
@@ -61,7 +62,7 @@ def test_an_error_in_a_worker_ends_the_run(monkeypatch):
 
 
 def test_a_callback_is_told_how_far_the_run_is(monkeypatch, alone):
-    monkeypatch.setattr(sampling, "LOOK", 0.001)
+    monkeypatch.setattr(session, "LOOK", 0.001)
     told = []
     draws = sample(progress=told.append)
     np.testing.assert_array_equal(draws.posterior["x"], alone.posterior["x"])

@@ -21,9 +21,9 @@ import xarray as xr
 import zarr
 
 import limpet
-from limpet import sampling
-from limpet.draws import commits, files, specification, writer
-from limpet.run import tile
+from limpet import sampling, session
+from limpet.draws import commits, files, writer
+from limpet.run import specification, tile
 
 
 def circle(x):
@@ -35,8 +35,8 @@ START = [1.0, 0.0]
 ASKED = {"draws": 400, "chains": 3, "seed": 2, "kernel": limpet.SAS(), "progress": False}
 
 
-def commit_at_once(self, voyage):
-    self.commit(voyage)
+def commit_at_once(self, *what):
+    self.commit(*what)
     self.finish()
 
 
@@ -46,7 +46,7 @@ def short_chunks(monkeypatch):
     monkeypatch.setattr(specification, "LONGEST_CHUNK", 64)
     monkeypatch.setattr(commits.Commits, "look", commit_at_once)
     monkeypatch.setattr(os, "fsync", lambda _: None)  # one test looks at these
-    monkeypatch.setattr(sampling, "LOOK", 0.001)
+    monkeypatch.setattr(session, "LOOK", 0.001)
     monkeypatch.setattr(tile, "blocks_at_once", lambda width, block: 8)
 
 
@@ -464,14 +464,14 @@ def test_no_store(path):
 
 def test_not_a_store(path):
     path.mkdir()
-    with pytest.raises(limpet.StoreError, match="is not a limpet store"):
+    with pytest.raises(limpet.StoreError, match=r"is not a limpet store.*'zarr.json' is missing"):
         limpet.open(path)
     (path / "zarr.json").write_text("{")
-    with pytest.raises(limpet.StoreError, match="is not a limpet store"):
+    with pytest.raises(limpet.StoreError, match=r"is not a limpet store.*\(it is not JSON\)"):
         limpet.open(path)
     shutil.rmtree(path)
     zarr.create_group(path)
-    with pytest.raises(limpet.StoreError, match="is not a limpet store"):
+    with pytest.raises(limpet.StoreError, match=r"\(it has no attributes of limpet's\): expected"):
         limpet.open(path)
     shutil.rmtree(path)
     path.write_text("text")

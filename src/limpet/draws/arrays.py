@@ -16,12 +16,9 @@ import google_crc32c
 import numpy as np
 
 from limpet.draws import files
+from limpet.run.quantities import FILLS, POINT_TYPE, STATS
 from limpet.run.specification import RunSpecification
 
-STATS = {"lp": "<f8", "step": "<i8"}
-MISSING = {"f": np.nan, "i": -1}  # what no draw ever is
-ZARR_TYPES = {"<f8": "float64", "<i8": "int64"}
-ZARR_FILLS = {"<f8": "NaN", "<i8": -1}
 TAIL = files.TAG_BYTES + 16 + 4  # tag, index (where the numbers are), checksum of the index
 
 
@@ -53,7 +50,7 @@ class StoredArray:
         place = self.place(tile, k)
         numbers = np.ascontiguousarray(part, self.dtype)
         if len(numbers) < self.chunk_shape[0]:
-            whole = np.full(self.chunk_shape, MISSING[numbers.dtype.kind], self.dtype)
+            whole = np.full(self.chunk_shape, FILLS[self.dtype], self.dtype)
             whole[: len(numbers)] = numbers
             numbers = whole
         numbers = numbers.reshape(-1).view(np.uint8).data
@@ -75,6 +72,7 @@ class StoredArray:
         """Its zarr.json, for other readers."""
         little = {"name": "bytes", "configuration": {"endian": "little"}}
         chunk = [max(size, 1) for size in self.chunk_shape]
+        fill = FILLS[self.dtype]
         sharding = {
             "chunk_shape": chunk,
             "codecs": [little],
@@ -86,10 +84,10 @@ class StoredArray:
                 "zarr_format": 3,
                 "node_type": "array",
                 "shape": self.shape,
-                "data_type": ZARR_TYPES[self.dtype],
+                "data_type": np.dtype(self.dtype).name,
                 "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
                 "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
-                "fill_value": ZARR_FILLS[self.dtype],
+                "fill_value": "NaN" if np.isnan(fill) else fill,
                 "codecs": [{"name": "sharding_indexed", "configuration": sharding}],
                 "attributes": {},
                 "dimension_names": self.axes,
@@ -101,9 +99,9 @@ def draw_arrays(run: RunSpecification) -> dict[tuple[str, str], StoredArray]:
     """The arrays of draws, by group and name."""
     arrays = {}
     of_points = zip(run.layout.names, run.layout.shapes, run.layout.axes, strict=True)
-    variables = [(name, shape, axes, "<f8") for name, shape, axes in of_points]
+    variables = [(name, shape, axes, POINT_TYPE) for name, shape, axes in of_points]
     contents = {group: variables for group in run.groups}
-    contents["sample_stats"] = [(name, (), (), dtype) for name, dtype in STATS.items()]
+    contents["sample_stats"] = [(name, (), (), stat.dtype) for name, stat in STATS.items()]
     for group, kinds in contents.items():
         for name, shape, axes, dtype in kinds:
             arrays[group, name] = StoredArray(

@@ -28,7 +28,7 @@ class NestedAttribute(dict):
 numbers.Number.register(NestedAttribute)
 
 
-def nested(attributes: dict) -> dict:
+def nest(attributes: dict) -> dict:
     """Attributes whose mappings netCDF can hold, too."""
     return {
         name: NestedAttribute(value) if isinstance(value, dict) else value

@@ -171,7 +171,7 @@ def _tile(path, run, tile):
         except files.DamagedError as error:
             slots.append(str(error))
             continue
-        intact.append(state)
+        intact.append(state.essentials(run, tile))
         slots.append(f"state {state.counter}: {_fewest(run, state):,}")
     intact.sort(key=lambda state: -state.counter)
     chains = run.chains_of(tile)
@@ -190,7 +190,7 @@ def _fewest(run, state):
 def _array(path: Path, run, group, array, found) -> ArrayReport:
     """Every chunk that the tiles' states tell of."""
     report = ArrayReport()
-    there = set(files.listed(path, array.name))
+    there = set(files.names_in(path, array.name))
     of_draws = group if group in run.groups else "posterior"
     for tile, state in enumerate(found):
         if state is None or array.empty:

@@ -134,7 +134,7 @@ def sync_folder(path: Path):
         os.close(folder)
 
 
-def listed(store: Path, folder: str) -> list[str]:
+def names_in(store: Path, folder: str) -> list[str]:
     """The names in a folder of a store; none if there is no such folder, or a link."""
     try:
         _check_folders(store, f"{folder}/any")
@@ -153,7 +153,7 @@ def _check_folders(store, name):
 
 
 @contextlib.contextmanager
-def explained(path: Path, doing: str):
+def explaining(path: Path, doing: str):
     """What the system refused, as a StoreError."""
     try:
         yield

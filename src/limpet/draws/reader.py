@@ -58,11 +58,11 @@ def open(store) -> xr.DataTree:
         group: {name: array for (of, name), array in stored.items() if of == group}
         for group in (*run.groups, "sample_stats")
     }
-    snapshots = [found.get(k, states.blank(run, k)).arrays for k in range(run.tiles)]
+    figures = [found.get(k, states.blank(run, k)).arrays for k in range(run.tiles)]
     keep = None
     if lost:
         keep = np.array([chain // run.width not in lost for chain in range(run.chains)])
-    return tree_of(by_group, run.layout, snapshots, vars(run), keep)
+    return tree_of(by_group, run, figures, keep)
 
 
 def as_path(store) -> Path:
@@ -76,18 +76,20 @@ def read_root(path: Path) -> dict[str, Any]:
     """What the zarr.json of a store has for attributes."""
     if not path.exists():
         raise StoreError(f"There is no store {str(path)!r}: check the path.")
+    wrong = "it has no attributes of limpet's"
     try:
         root = json.loads(files.read(path, "zarr.json", most=LONGEST_JSON))
-        attributes = root["attributes"]
-        if type(attributes) is not dict or type(attributes["limpet"]) is not dict:
-            raise TypeError("expected an object")
-        return attributes
-    except (ValueError, TypeError, KeyError, RecursionError, files.DamagedError) as error:
-        raise StoreError(
-            f"{str(path)!r} is not a limpet store, or its zarr.json is damaged"
-            f" ({type(error).__name__}: {str(error)[:200]!r}): expected a folder that"
-            " limpet.sample(store=...) made."
-        ) from None
+        attributes = root.get("attributes") if type(root) is dict else None
+        if type(attributes) is dict and type(attributes.get("limpet")) is dict:
+            return attributes
+    except files.DamagedError as error:
+        wrong = str(error)
+    except (ValueError, RecursionError):
+        wrong = "it is not JSON"
+    raise StoreError(
+        f"{str(path)!r} is not a limpet store, or its zarr.json is damaged ({wrong}): expected a"
+        " folder that limpet.sample(store=...) made."
+    )
 
 
 def specification_of(path: Path) -> RunSpecification:
@@ -120,21 +122,21 @@ def damaged_tile(path: Path, run: RunSpecification, tile: int, wrong: list[str])
 
 def never_written(path: Path, run: RunSpecification, tile: int) -> bool:
     """Whether a tile has no state because it never had one."""
-    there = {*files.listed(path, states.FOLDER)}
+    there = {*files.names_in(path, states.FOLDER)}
     if not there.isdisjoint(f"{tile}.{slot}" for slot in states.SLOTS):
         return False
     mine = arrays.draw_arrays(run)["sample_stats", "step"].place(tile, 0).rpartition("/")
     stem = mine[2].removesuffix("0")  # c.TILE.
-    return not any(name.startswith(stem) for name in files.listed(path, mine[0]))
+    return not any(name.startswith(stem) for name in files.names_in(path, mine[0]))
 
 
 def _states(path, run):
     """The newest state of each tile, and the tiles of which none is left."""
     found, lost = {}, {}
     for tile in range(run.tiles):
-        intact, wrong = states.stored(path, run, tile)
+        intact, wrong = states.read_all(path, run, tile)
         if intact:
-            found[tile] = intact[0]
+            found[tile] = intact[0].essentials(run, tile)
         elif never_written(path, run, tile) and _starts_fit(path, run):
             found[tile] = states.blank(run, tile)
         else:
@@ -162,7 +164,7 @@ def _starts_fit(path, run):
 def _check_there(path, run, draws):
     """Refuse states that tell of many more draws than the folder has room for."""
     needed = run.tiles * (draws // run.chunk)
-    if len(files.listed(path, "sample_stats/step")) < needed // 2:
+    if len(files.names_in(path, "sample_stats/step")) < needed // 2:
         raise StoreError(
             f"store={str(path)!r}: it should have {draws:,} draws per chain, but most files of"
             " 'sample_stats/step' are missing. Put them back; `limpet check` lists what is intact."

@@ -12,7 +12,7 @@ PROBES = 4  # starts at which a target must be what it was, to be resumed
 MOST_VALUES = 2_000  # of one kind that are kept, evenly chosen: many more make a long zarr.json
 
 
-def described(target, starts) -> dict:
+def describe(target, starts) -> dict:
     """What a target is: digests of its programs, and its values at a few points."""
     points = jnp.asarray(starts[:PROBES])
     q, normals = jax.vmap(target.plain().values_and_normals)(points)

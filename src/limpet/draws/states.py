@@ -22,8 +22,9 @@ FOLDER = "limpet/tiles"
 SLOTS = (0, 1)
 LONGEST_HEADER = 2**16  # bytes
 # the largest state that is read: some arrays of a number for each number and each constraint of
-# each chain, and what does not grow with them; several times what any kernel has
-SPARE_ARRAYS, SPARE_BYTES = 8, 2**22
+# each chain, several times what any kernel has; and what does not grow with them, of which power
+# sums over batches of draws are 2**23 bytes at most, half of all
+SPARE_ARRAYS, SPARE_BYTES = 8, 2**24
 TYPES = ("<f8", "<i8", "<u8", "|b1")  # of the arrays of a state
 
 
@@ -36,6 +37,10 @@ class State(NamedTuple):
     def draws(self, run: RunSpecification, group: str) -> np.ndarray:
         """How many draws each chain has."""
         return self.arrays[f"{group}_visits"] // run.thin
+
+    def essentials(self, run: RunSpecification, tile: int) -> "State":
+        """What a reader of draws needs: far less than what it takes to go on."""
+        return State(self.counter, {name: self.arrays[name] for name, *_ in _essentials(run, tile)})
 
 
 def place(tile: int, slot: int) -> str:
@@ -66,14 +71,16 @@ def read(store: Path, run: RunSpecification, tile: int, slot: int) -> State:
     if contents[-files.TAG_BYTES :] != files.tag(run.key, name, view):
         raise files.DamagedError(f"{name!r} is damaged, or of another place or run")
     try:
-        state = _unpacked(view)
+        state = _unpack(view)
         _check(state, run, tile)
-    except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
+    except ValueError as error:
         raise files.DamagedError(f"{name!r} makes no sense ({error})") from None
+    except (TypeError, KeyError, RecursionError, OverflowError):  # told in words of Python's
+        raise files.DamagedError(f"{name!r} makes no sense") from None
     return state
 
 
-def stored(store: Path, run: RunSpecification, tile: int):
+def read_all(store: Path, run: RunSpecification, tile: int):
     """The intact states of a tile, the newest first; and what is wrong with the others."""
     intact, wrong = [], []
     for slot in SLOTS:
@@ -86,10 +93,10 @@ def stored(store: Path, run: RunSpecification, tile: int):
 
 def blank(run: RunSpecification, tile: int) -> State:
     """What `limpet.open` shows of a tile that has written nothing yet."""
-    return State(-1, {n: np.zeros(shape, dtype) for n, dtype, shape in _needed(run, tile)})
+    return State(-1, {n: np.zeros(shape, dtype) for n, dtype, shape in _essentials(run, tile)})
 
 
-def _unpacked(view):
+def _unpack(view):
     (length,) = struct.unpack("<I", view[:4])
     if not length <= min(LONGEST_HEADER, len(view) - 4):
         raise ValueError("its header is too long")
@@ -107,7 +114,7 @@ def _unpacked(view):
     return State(counter, arrays)
 
 
-def _needed(run, tile):
+def _essentials(run, tile):
     """Name, type and shape of what is read of every state, whatever the kernel."""
     chains = len(run.chains_of(tile))
     yield "step", "<i8", ()
@@ -115,13 +122,15 @@ def _needed(run, tile):
         yield name, "<f8", ()
     yield "sizes", "<f8", (len(run.sizes),)
     yield "counts", "<i8", (2, chains, len(Move), len(Outcome))
-    yield "acceptance", "<f8", (2, chains, len(Move))
+    yield "acceptance", "<f8", (2, chains, len(Move), len(Outcome))
     for group in run.groups:
         yield f"{group}_visits", "<i8", (chains,)
 
 
 def _check(state, run, tile):
-    for name, dtype, shape in _needed(run, tile):
+    for name, dtype, shape in _essentials(run, tile):
+        if name not in state.arrays:
+            raise ValueError(f"it lacks {name}")
         array = state.arrays[name]
         if array.dtype != np.dtype(dtype) or array.shape != shape:
             raise ValueError(f"{name} is {array.dtype} {array.shape}, expected {dtype} {shape}")

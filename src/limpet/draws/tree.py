@@ -1,30 +1,34 @@
 """What a run gives back: an xarray DataTree in ArviZ's schema."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import xarray as xr
 
-from limpet.draws.attributes import nested
+from limpet.draws.attributes import nest
 from limpet.kernels.base import Kernel, Move, Outcome
-from limpet.layout import Layout
 from limpet.run.clock import times_of
+from limpet.run.specification import RunSpecification
 
 MOVES = [move.name.lower() for move in Move]
 OUTCOMES = [outcome.name.lower() for outcome in Outcome]
 
 
-def tree(arrays: dict[str, dict], layout: Layout, snapshots: list[dict], about: dict, keep=None):
-    """The result: draws by group and name, and what the tiles counted.
+def tree(
+    arrays: dict[str, dict], run: RunSpecification, figures: list[dict], keep=None
+) -> xr.DataTree:
+    """The result: draws by group and name, and the figures of each tile.
 
-    `about` tells what the run is; `keep` which chains to show, all by default.
+    `keep` tells which chains to show, all by default.
     """
-    axes = dict(zip(layout.names, layout.axes, strict=True))
+    axes = dict(zip(run.layout.names, run.layout.axes, strict=True))
     groups = {
-        group: _dataset(named, [axes[name] if group in about["groups"] else () for name in named])
+        group: _dataset(named, [axes[name] if group in run.groups else () for name in named])
         for group, named in arrays.items()
     }
-    counts = np.concatenate([snapshot["counts"][0] for snapshot in snapshots])
-    expected = np.concatenate([snapshot["acceptance"][0] for snapshot in snapshots])
-    sizes = np.concatenate([np.tile(s["sizes"], (s["counts"].shape[1], 1)) for s in snapshots])
+    counts = np.concatenate([tile["counts"][0] for tile in figures])
+    expected = np.concatenate([tile["acceptance"][0].sum(axis=2) for tile in figures])
+    sizes = np.concatenate([np.tile(t["sizes"], (t["counts"].shape[1], 1)) for t in figures])
     proposals = counts.sum(axis=2)
     acceptance = np.where(proposals, expected / np.maximum(proposals, 1), np.nan)
     groups["moves"] = xr.Dataset(
@@ -32,7 +36,7 @@ def tree(arrays: dict[str, dict], layout: Layout, snapshots: list[dict], about: 
             "counts": (("chain", "move", "outcome"), counts),
             "acceptance": (("chain", "move"), acceptance),
         }
-        | {name: ("chain", size) for name, size in zip(about["sizes"], sizes.T, strict=True)},
+        | {name: ("chain", size) for name, size in zip(run.sizes, sizes.T, strict=True)},
         # as objects, since zarr warns of NumPy's own strings
         coords={
             "chain": np.arange(len(counts)),
@@ -44,27 +48,31 @@ def tree(arrays: dict[str, dict], layout: Layout, snapshots: list[dict], about: 
         groups = {name: group.isel(chain=keep) for name, group in groups.items()}
     result = xr.DataTree.from_dict(groups)
     attributes = {
-        **{name: about[name] for name in ("kernel", "seed", "limpet_version", "warmup", "thin")},
-        "draws_asked": about["draws"],
-        "parameters": _parameters(about, np.median(sizes, 0)),
-        **times_of(snapshots),
-        **totals(groups["moves"], about["moves"]),
+        "kernel": run.kernel,
+        "seed": run.seed,
+        "limpet_version": run.limpet_version,
+        "warmup": run.warmup,
+        "thin": run.thin,
+        "draws_asked": run.draws,
+        "parameters": _parameters(run, np.median(sizes, 0)),
+        **times_of(figures),
+        **totals(groups["moves"], run.moves),
     }
-    result.attrs = nested(attributes)
+    result.attrs = nest(attributes)
     return result
 
 
-def _parameters(about, sizes):
+def _parameters(run, sizes):
     """The numbers that the sampler ran with, also by the names of earlier versions."""
-    given = about["parameters"]
-    tuned = dict(zip(about["sizes"], sizes, strict=True))
+    given = run.parameters
+    tuned = dict(zip(run.sizes, sizes, strict=True))
     found = given | {name: type(given[name])(size) for name, size in tuned.items()}
-    kernel = Kernel.known.get(about["kernel"])
+    kernel = Kernel.known.get(run.kernel)
     renamed = {} if kernel is None else kernel.renamed
     return found | {old: found[new] for old, new in renamed.items() if new in found}
 
 
-def totals(moves: xr.Dataset, used: list[str]) -> dict:
+def totals(moves: xr.Dataset, used: Sequence[str]) -> dict:
     """Steps, counts and mean acceptance probability of all chains together, as plain numbers."""
     counts = moves["counts"].sum("chain")
     expected = (moves["acceptance"] * moves["counts"].sum("outcome")).sum("chain")

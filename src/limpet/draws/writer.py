@@ -26,7 +26,7 @@ import numpy as np
 from limpet.draws import arrays, files, states
 from limpet.draws.reader import as_path, read_root, specification_of
 from limpet.errors import InputError, StoreError
-from limpet.run.collect import Chunk, Kept
+from limpet.run.quantities import POINT, Numbers, allocate, blank
 from limpet.run.specification import RunSpecification, SpecificationError, check_names
 
 try:
@@ -49,15 +49,13 @@ class Write(NamedTuple):
 class Store:
     """A store that a run writes to; only one process at a time can hold it."""
 
-    limit = np.iinfo(np.int64).max  # chains ahead of the others keep what they drew
-
     def __init__(self, path: Path, held: int | None = None):
         """Open a store to go on; `held` is its folder if this process has just made it."""
         self.path = path
         self.folder = lock(path) if held is None else held
         try:
             self.specification = specification_of(path)
-            with files.explained(path, "write to"):
+            with files.explaining(path, "write to"):
                 files.remove_drafts(path)
                 self._describe()
         except BaseException:
@@ -72,7 +70,7 @@ class Store:
         _check_storable(specification)
         draft = path.parent / f".{path.name}.{uuid.uuid4().hex}"
         held = None
-        with files.explained(path, "create"):
+        with files.explaining(path, "create"):
             path.parent.mkdir(parents=True, exist_ok=True)
             _remove_stale(path)
             try:
@@ -98,11 +96,6 @@ class Store:
             self.folder = None
 
     @property
-    def length(self) -> int:
-        """Draws of a chunk."""
-        return self.specification.chunk
-
-    @property
     def layout(self):
         """What a point is."""
         return self.specification.layout
@@ -122,11 +115,11 @@ class Store:
 
     def states_of(self, tile: int):
         """The intact states of a tile, the newest first, and what is wrong with the others."""
-        intact, wrong = states.stored(self.path, self.specification, tile)
+        intact, wrong = states.read_all(self.path, self.specification, tile)
         self.counters[tile] = max((state.counter for state in intact), default=-1)
         return intact, wrong
 
-    def made(self) -> int:
+    def fewest(self) -> int:
         """Draws that every chain has."""
         fewest = []
         for tile in range(self.specification.tiles):
@@ -141,61 +134,50 @@ class Store:
             draws = int(state.draws(self.specification, group).max())
             self.committed[group, tile] = draws
 
-    def drawn(self, tile: int, draws: int):
-        """The draws of a tile again, a chunk at a time: (number of the first, points)."""
-        for first in range(0, draws, self.length):
-            yield first, self._read("posterior", tile, first // self.length).x
-
     def extend(self, draws: int):
         """Ask for another number of draws."""
         changed = dataclasses.replace(self.specification, draws=draws)
         note(self.path, "limpet", changed.to_json())
         self.specification = changed
-        with files.explained(self.path, "write to"):
+        with files.explaining(self.path, "write to"):
             self._describe()
 
-    def chunk(self, group, first_chain, chains, k):
-        """The k-th chunk of these chains' draws, with what is already stored of it."""
-        tile = first_chain // self.specification.width
-        if k * self.length < self.committed.get((group, tile), 0):
+    def chunk(self, group: str, tile: int, k: int) -> Numbers:
+        """A tile's k-th chunk of draws, with what is already stored of it."""
+        run = self.specification
+        if k * run.chunk < self.committed.get((group, tile), 0):
             try:
-                return self._read(group, tile, k)
+                return self.read(group, tile, k)
             except files.DamagedError as error:
                 raise StoreError(
                     f"store={str(self.path)!r}: {error}. limpet.resume(store, target) makes the"
                     " draws of its tile again."
                 ) from None
-        return Chunk(
-            np.full((chains, self.length, self.layout.size), np.nan),
-            np.full((chains, self.length), np.nan),
-            np.full((chains, self.length), -1),
-        )
+        return blank(group, len(run.chains_of(tile)), run.chunk, run.layout.size)
 
-    def prepared(self, kept: dict[str, Kept]) -> list[Write]:
-        """What of a tile's draws has to be written, apart from what goes on changing.
+    def read(self, group: str, tile: int, k: int) -> Numbers:
+        """A chunk that is stored."""
+        run = self.specification
+        chunk = allocate(group, run.width, run.chunk, run.layout.size)
+        for array, _, part in self.writes(group, k, chunk):
+            part[...] = array.read(self.path, run.key, tile, k)
+        return {name: array[: len(run.chains_of(tile))] for name, array in chunk.items()}
 
-        Chunks that are complete, or that nothing was added to, are let go of: the first are never
-        asked for again, the others are read again if they are.
-        """
-        writes = []
-        for group, draws in kept.items():
-            complete = draws.draws.min() // self.length
-            for k in sorted(draws.touched):
-                chunk = draws.chunks[k]
-                if k >= complete:
-                    chunk = Chunk(*(part.copy() for part in chunk))
-                writes += self._places(group, k, chunk)
-            going_on = [k for k in draws.touched if k >= complete]
-            draws.chunks = {k: draws.chunks[k] for k in going_on}
-            draws.touched = set()
-        return writes
+    def writes(self, group: str, k: int, chunk: Numbers) -> list[Write]:
+        """The arrays that a chunk is stored in, each with its part of it, which is a view."""
+        every = arrays.draw_arrays(self.specification)
+        pieces = zip(self.layout.names, self.layout.pieces(chunk[POINT]), strict=True)
+        places = [Write(every[group, name], k, np.asarray(piece)) for name, piece in pieces]
+        stats = [name for name in chunk if name != POINT]
+        places += [Write(every["sample_stats", name], k, chunk[name]) for name in stats]
+        return [place for place in places if not place.array.empty]
 
     def commit(self, tile: int, writes: list[Write], snapshot: dict[str, np.ndarray]):
         """Bring a tile up to date: its draws, then what it needs to go on."""
         self._still_there()
         key, state = self.specification.key, states.State(self.counters.get(tile, -1) + 1, snapshot)
         try:
-            with files.explained(self.path, "write to"):
+            with files.explaining(self.path, "write to"):
                 of_draws = [w.array.file(key, tile, w.k, w.part) for w in writes]
                 files.write(self.path, of_draws, f"{tile}")
                 files.write(self.path, [states.file(key, tile, state)], f"{tile}")
@@ -204,28 +186,6 @@ class Store:
             raise
         self.counters[tile] = state.counter
         self.go_on(tile, state)
-
-    def _read(self, group, tile, k):
-        """A chunk that is stored."""
-        chunk = Chunk(
-            np.empty((self.specification.width, self.length, self.layout.size)),
-            np.full((self.specification.width, self.length), np.nan),
-            np.full((self.specification.width, self.length), -1),
-        )
-        for array, _, part in self._places(group, k, chunk):
-            part[...] = array.read(self.path, self.specification.key, tile, k)
-        mine = len(self.specification.chains_of(tile))
-        return Chunk(*(part[:mine] for part in chunk))
-
-    def _places(self, group, k, chunk):
-        """The arrays of a group, each with its part of a chunk, which is a view of it."""
-        kept = arrays.draw_arrays(self.specification)
-        pieces = zip(self.layout.names, self.layout.pieces(chunk.x), strict=True)
-        places = [Write(kept[group, name], k, np.asarray(piece)) for name, piece in pieces]
-        if group == "posterior":
-            stats = {"lp": chunk.lp, "step": chunk.step}
-            places += [Write(kept["sample_stats", name], k, stats[name]) for name in arrays.STATS]
-        return [place for place in places if not place.array.empty]
 
     def _describe(self):
         """Write what other readers of zarr need, where it is not so already."""
@@ -255,7 +215,7 @@ class Store:
 def note(path: Path, name: str, value):
     """Write an attribute of a store."""
     root = arrays.group_metadata(read_root(path) | {name: value})
-    with files.explained(path, "write to"):
+    with files.explaining(path, "write to"):
         files.write(path, [("zarr.json", (root,))])
 
 
@@ -283,7 +243,7 @@ def lock(path: Path) -> int | None:
         return None
     if not path.exists():
         raise StoreError(f"There is no store {str(path)!r}: check the path.")
-    with files.explained(path, "open"):
+    with files.explaining(path, "open"):
         folder = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -11,6 +11,7 @@ from limpet.errors import LimpetWarning, MixingWarning, warn
 from limpet.geometry.start import is_absurd
 from limpet.kernels.base import Kernel, Move, Outcome, State
 from limpet.layout import Layout
+from limpet.report.progress import DOING
 from limpet.report.variables import measure_variables
 from limpet.run.mixing import APART, Worst, worst
 from limpet.run.online import FEWEST
@@ -55,8 +56,10 @@ def warn_of(
         _warn_of_failing_moves(tree, kernel, dimension, counts)
     few = 0 < lp.sizes["draw"] < FEWEST
     if few:
+        draws = lp.sizes["draw"]
+        made = "1 draw per chain is" if draws == 1 else f"{draws} draws per chain are"
         warn(
-            f"{lp.sizes['draw']} draws per chain are too few to tell whether the chains mix, so"
+            f"{made} too few to tell whether the chains mix, so"
             " nothing is known of how far their means are from the truth: draw at least"
             f" {FEWEST} per chain.",
             MixingWarning,
@@ -203,23 +206,39 @@ def _warn_of_mixing(posterior: xr.Dataset, layout: Layout, watched: Worst) -> No
         )
 
 
+def interruption(draws: int, asked: int, phase: str, resumable: bool) -> str:
+    """What to say of a run that was told to stop in one of its phases."""
+    message = f"Interrupted: {draws:,} of {asked:,} draws per chain were made"
+    if not draws and phase in DOING:
+        message += f", for the run was still {DOING[phase]}"
+    if draws < asked and resumable:
+        message += "; limpet.resume(store, target) goes on"
+    return f"{message}."
+
+
+def finished_chains(draws: xr.DataTree) -> str:
+    """What to say of the chains that an exception brings along."""
+    finished = draws["posterior"].sizes["chain"]
+    return f"The {finished} chains that were finished are in the exception's `draws`."
+
+
 def stuck_message(kernel: Kernel, tiles: Sequence[TileRun]) -> str:
     """Which chains are stuck, where, and why."""
     chains, counts, levels, stuck, where = [], [], [], [], "on"
     for tile in tiles:
         waiting = np.flatnonzero(tile.stuck)
-        chains.extend(tile.first_chain + waiting)
+        chains.extend(tile.chains[0] + waiting)
         counts.extend(tile.collector.counts[0, waiting])
-        levels.extend(np.asarray(tile.states.log_density)[: tile.chains])
+        levels.extend(np.asarray(tile.states.log_density)[: len(tile.chains)])
         stuck.extend(tile.stuck)
-        if not tile.collector.kept["posterior"].full[waiting].all():
+        if not tile.collector.visits["posterior"].full[waiting].all():
             where = "off"
     message = (
         f"Chains {name_chains(chains)} made fewer draws than asked for, and no visit {where} the"
         f" surface in the last {tiles[0].patience:,.0f} steps. {causes(kernel, np.array(counts))}"
     )
     level = np.array(levels)
-    low = np.array(stuck) & is_absurd(level, np.median(level), tiles[0].states.x.shape[1])
+    low = np.array(stuck) & is_absurd(level, np.median(level), tiles[0].starts.shape[1])
     if low.any():
         message += f" {_comparison(level, low)}"
     # a chain that is never off the surface tries no On moves, and that is not its trouble

@@ -1,4 +1,4 @@
-"""From what a tile did, step by step, to rectangular draws and counts.
+"""From what a tile did, step by step, to draws and counts.
 
 Chains reach their number of draws at different steps. A chain's steps after that are counted
 apart, so that draws and counts are the same however a run was cut into blocks, interrupted, or
@@ -6,173 +6,115 @@ made longer afterwards. One exception: of a chain that was past the new number a
 is made longer, the counts stay those at the old number, for nobody wrote down when it passed.
 """
 
-from typing import NamedTuple, Protocol
-
 import jax
 import numpy as np
 
 from limpet.kernels.base import Move, Outcome
+from limpet.run.quantities import POINT, Draws, stats_of
+from limpet.run.specification import RunSpecification
 from limpet.run.tile import Trace
 
 
-class Chunk(NamedTuple):
-    """Room for successive draws of a tile's chains."""
+class Visits:
+    """The visits of each chain to where a group's draws are made; every `thin`-th is a draw."""
 
-    x: np.ndarray  # (chains, length, n)
-    lp: np.ndarray  # (chains, length)
-    step: np.ndarray  # (chains, length)
-
-
-class Room(Protocol):
-    """Where draws are put: chunks of `length` draws, of which the first `limit` are kept."""
-
-    length: int
-    limit: int
-
-    def chunk(self, group: str, first_chain: int, chains: int, k: int) -> Chunk:
-        """The k-th chunk of these chains' draws."""
-        ...
-
-
-class Memory:
-    """Room in memory: one chunk for all draws."""
-
-    def __init__(self, chains: int, n: int, draws: int, groups):
-        self.length = self.limit = draws
-        self.groups = {
-            group: Chunk(
-                np.empty((chains, draws, n)),
-                np.empty((chains, draws)),
-                np.empty((chains, draws), np.int64),
-            )
-            for group in groups
-        }
-
-    def chunk(self, group, first_chain, chains, k):
-        """All the room of these chains."""
-        mine = slice(first_chain, first_chain + chains)
-        return Chunk(*(array[mine] for array in self.groups[group]))
-
-
-class Kept:
-    """The visits of each chain to where it is watched, every `thin`-th of them."""
-
-    def __init__(self, room: Room, group: str, first_chain: int, chains: int, plan):
-        self.room, self.group, self.first_chain = room, group, first_chain
-        self.visits = np.zeros(chains, np.int64)
+    def __init__(self, group: str, chains: int, specification: RunSpecification):
+        self.stats, self.thin = stats_of(group), specification.thin
+        self.wanted = specification.draws * specification.thin
+        self.made = np.zeros(chains, np.int64)
         self.last = np.zeros(chains, np.int64)  # step after the last visit
-        self.wanted = plan.draws * plan.thin
-        self.thin = plan.thin
-        self.chunks: dict[int, Chunk] = {}
-        self.touched: set[int] = set()  # chunks that have what was not written yet
 
     @property
-    def full(self):
+    def full(self) -> np.ndarray:
         """Which chains have all their draws."""
-        return self.visits >= self.wanted
+        return self.made >= self.wanted
 
     @property
-    def draws(self):
+    def draws(self) -> np.ndarray:
         """How many draws each chain has."""
-        return np.minimum(self.visits // self.thin, self.room.limit)
+        return self.made // self.thin
 
-    def add(self, trace: Trace, visit, first_step: int):
+    def add(self, trace: Trace, visit, first_step: int) -> tuple[np.ndarray | np.bool_, Draws]:
         """Take in a block: which chains still wanted draws before each of its steps, new draws."""
         (chains, steps), n = visit.shape, trace.x.shape[-1]
-        before, count = self.visits, np.count_nonzero(visit, axis=1)
+        before, count = self.made, np.count_nonzero(visit, axis=1)
         ends = np.cumsum(count)
         at = np.flatnonzero(visit)  # chain after chain
         chain = np.repeat(np.arange(chains), count)
         nth = np.arange(1, len(at) + 1) + np.repeat(before - (ends - count), count)
-        self.visits = before + count
+        self.made = before + count
         self.last[count > 0] = first_step + 1 + at[ends[count > 0] - 1] % steps
 
-        if self.thin > 1 or self.visits.max() > self.room.limit:
-            kept = (nth <= self.room.limit * self.thin) & (nth % self.thin == 0)
-            at, chain, nth = at[kept], chain[kept], nth[kept] // self.thin
-        new = Chunk(
-            np.reshape(trace.x, (-1, n))[at],
-            np.reshape(trace.lp, -1)[at],
-            first_step + at - chain * steps,
-        )
-        self._put(chain, nth - 1, new)
+        if self.thin > 1:
+            drawn = nth % self.thin == 0
+            at, chain, nth = at[drawn], chain[drawn], nth[drawn] // self.thin
+        step = first_step + at - chain * steps
+        numbers = {POINT: np.reshape(trace.x, (-1, n))[at]}
+        numbers |= {name: stat.take(trace, at, step) for name, stat in self.stats.items()}
 
         wanted = np.True_
-        if (self.visits >= self.wanted).any():
+        if (self.made >= self.wanted).any():
             wanted = before[:, None] + np.cumsum(visit, axis=1) - visit < self.wanted
-        return wanted, (chain, nth - 1, new.x)
-
-    def _put(self, chain, draw, new: Chunk):
-        """Write draws to where they belong."""
-        length = self.room.length
-        first, last = (draw.min() // length, draw.max() // length) if len(draw) else (0, -1)
-        for k in range(first, last + 1):
-            if k not in self.chunks:
-                self.chunks[k] = self.room.chunk(self.group, self.first_chain, len(self.visits), k)
-            self.touched.add(k)
-            here = slice(None) if first == last else draw // length == k
-            row = chain[here] * length + draw[here] - k * length
-            for part, added in zip(self.chunks[k], new, strict=True):
-                part.reshape(-1, *part.shape[2:])[row] = added[here]
+        return wanted, Draws(chain, nth - 1, numbers)
 
 
 class Collector:
-    """All that is kept of a tile's chains."""
+    """All that is counted of a tile's chains."""
 
-    def __init__(self, room: Room, first_chain: int, chains: int, plan):
-        groups = ("posterior", "surface") if plan.keep_surface else ("posterior",)
-        self.kept = {group: Kept(room, group, first_chain, chains, plan) for group in groups}
+    def __init__(self, specification: RunSpecification, tile_index: int):
+        chains = len(specification.chains_of(tile_index))
+        self.visits = {g: Visits(g, chains, specification) for g in specification.groups}
         # until a chain has all its draws, and after that
         self.counts = np.zeros((2, chains, len(Move), len(Outcome)), np.int64)
-        self.acceptance = np.zeros((2, chains, len(Move)))
+        self.acceptance = np.zeros(self.counts.shape)  # their probabilities, added up
 
     @property
-    def full(self):
+    def full(self) -> np.ndarray:
         """Which chains have all that is wanted of them."""
-        return np.all([kept.full for kept in self.kept.values()], axis=0)
+        return np.all([visits.full for visits in self.visits.values()], axis=0)
 
     @property
-    def draws(self):
-        """How many draws each chain has of everything that is kept."""
-        return np.min([kept.draws for kept in self.kept.values()], axis=0)
+    def draws(self) -> np.ndarray:
+        """How many draws each chain has of every group."""
+        return np.min([visits.draws for visits in self.visits.values()], axis=0)
 
     @property
-    def missing(self):
+    def missing(self) -> int:
         """How many visits the chain that is most behind still lacks."""
-        return max(int((kept.wanted - kept.visits).max()) for kept in self.kept.values())
+        return max(int((v.wanted - v.made).max()) for v in self.visits.values())
 
-    def waited(self, step: int):
+    def steps_waited(self, step: int) -> np.ndarray:
         """For how many steps each chain has made no visit of a kind that it still lacks."""
-        return np.max(
-            [np.where(kept.full, 0, step - kept.last) for kept in self.kept.values()], axis=0
-        )
+        return np.max([np.where(v.full, 0, step - v.last) for v in self.visits.values()], axis=0)
 
-    def add(self, trace: Trace, first_step: int):
-        """Take in a block; the new draws from pi_eps, as arrays (chain, draw, x)."""
+    def add(self, trace: Trace, first_step: int) -> dict[str, Draws]:
+        """Take in a block; the new draws, by group."""
         chains = self.counts.shape[1]
         trace = jax.tree.map(lambda part: part[:chains], trace)
-        wanted, new = self.kept["posterior"].add(trace, trace.draw, first_step)
-        if "surface" in self.kept:
-            wanted = wanted | self.kept["surface"].add(trace, trace.on, first_step)[0]
+        where = {"posterior": trace.draw, "surface": trace.on}
+        wanted, new = np.False_, {}
+        for group, visits in self.visits.items():
+            of_group, new[group] = visits.add(trace, where[group], first_step)
+            wanted = wanted | of_group
 
         book = np.arange(chains)[:, None] + np.where(wanted, 0, chains)
-        cell = trace.code + self.counts[0, 0].size * book
-        counted = np.bincount(cell.ravel(), minlength=self.counts.size)
-        likely = np.bincount(cell.ravel(), trace.acceptance.ravel(), minlength=self.counts.size)
-        self.counts += counted.reshape(self.counts.shape)
-        self.acceptance += likely.reshape(self.counts.shape).sum(axis=-1)
+        cell = (trace.code + self.counts[0, 0].size * book).ravel()
+        self.counts += np.bincount(cell, minlength=self.counts.size).reshape(self.counts.shape)
+        # one by one, in the order of steps: the sum is the same however a run is cut into blocks
+        np.add.at(self.acceptance.reshape(-1), cell, trace.acceptance.ravel())
         return new
 
     def snapshot(self) -> dict[str, np.ndarray]:
-        """All that it counts, by name; the draws themselves are in the room."""
-        visits = {f"{group}_visits": kept.visits for group, kept in self.kept.items()}
-        last = {f"{group}_last": kept.last for group, kept in self.kept.items()}
-        return visits | last | {"counts": self.counts, "acceptance": self.acceptance}
+        """All that it counts, by name."""
+        made = {f"{group}_visits": visits.made for group, visits in self.visits.items()}
+        last = {f"{group}_last": visits.last for group, visits in self.visits.items()}
+        return made | last | {"counts": self.counts, "acceptance": self.acceptance}
 
-    def restore(self, snapshot):
+    def restore(self, snapshot: dict[str, np.ndarray]):
         """Go on from a snapshot, perhaps of a run that was to be shorter."""
-        for group, kept in self.kept.items():
-            kept.visits, kept.last = snapshot[f"{group}_visits"], snapshot[f"{group}_last"]
+        for group, visits in self.visits.items():
+            visits.made = snapshot[f"{group}_visits"].copy()
+            visits.last = snapshot[f"{group}_last"].copy()
         for name in ("counts", "acceptance"):
             array = snapshot[name].copy()
             array[0, ~self.full] += array[1, ~self.full]

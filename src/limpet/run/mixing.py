@@ -136,18 +136,18 @@ def _power(sums, length):
     power = []
     for rows in sums:  # one variable at a time, or transforms would take several times the sums
         rows = (rows - rows.mean(axis=1, keepdims=True)) / length
-        spectrum = np.fft.rfft(rows, n=_padded(rows.shape[1]), axis=1)
+        spectrum = np.fft.rfft(rows, n=_padded_length(rows.shape[1]), axis=1)
         power.append(np.sum(spectrum.real**2 + spectrum.imag**2, axis=0))
     return np.stack(power)
 
 
 def _covariances(power, count, batches):
     """The mean covariance at each lag below `batches`, from the sum of `count` power spectra."""
-    sums = np.fft.irfft(power, n=_padded(batches), axis=1)[:, :batches]
+    sums = np.fft.irfft(power, n=_padded_length(batches), axis=1)[:, :batches]
     return sums / (count * np.arange(batches, 0, -1))
 
 
-def _padded(batches):
+def _padded_length(batches):
     """A length at which no lag wraps around, and that is transformed fast."""
     return 1 << (2 * batches - 1).bit_length()
 

@@ -15,8 +15,9 @@ from limpet.errors import InputError
 from limpet.kernels import Move
 from limpet.layout import Layout
 from limpet.run import tile
+from limpet.run.quantities import draw_bytes
 
-FORMAT = 4
+FORMAT = 5
 MOST = 2**63 - 1  # what an array of whole numbers holds
 MOST_CHAINS = 2**24  # beyond any machine; tiles are counted one by one
 MOST_NUMBERS = 2**31  # of a point
@@ -48,7 +49,6 @@ class RunSpecification:
     parameters: dict[str, Any]  # the same, defaults filled in
     moves: tuple[str, ...]
     sizes: tuple[str, ...]  # parameters that warm-up tunes
-    groups: tuple[str, ...]  # of draws
     width: int  # chains of a tile
     chunk: int  # draws of a chunk
     constraints: int
@@ -56,6 +56,11 @@ class RunSpecification:
     target: dict[str, Any] | None  # what it is recognised by; only a store needs it
     limpet_version: str
     jax_version: str
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups of draws."""
+        return ("posterior", "surface") if self.keep_surface else ("posterior",)
 
     @property
     def tiles(self) -> int:
@@ -66,6 +71,10 @@ class RunSpecification:
         """The chains of a tile; the last one may have fewer."""
         first = tile * self.width
         return range(first, min(first + self.width, self.chains))
+
+    def rows_of(self, tile: int) -> slice:
+        """The starts of a tile, among those of all; the last one may have spare ones."""
+        return slice(tile * self.width, (tile + 1) * self.width)
 
     @functools.cached_property
     def key(self) -> bytes:
@@ -99,12 +108,8 @@ class RunSpecification:
 def chunk_length(layout: Layout, chains: int, width: int) -> int:
     """Draws of a chunk, so that a tile's chunk has about four megabytes."""
     tiles = -(-chains // width)
-    fitting = min(CHUNK_BYTES, ALL_CHUNKS // tiles) // _draw_bytes(layout, width)
+    fitting = min(CHUNK_BYTES, ALL_CHUNKS // tiles) // (width * draw_bytes(layout.size))
     return max(1, min(fitting, LONGEST_CHUNK))
-
-
-def _draw_bytes(layout, width):
-    return 8 * width * (layout.size + 2)  # with its log density and its step
 
 
 def check_names(layout: Layout):
@@ -227,7 +232,6 @@ CHECKS = {
     "parameters": _values,
     "moves": _texts,
     "sizes": _texts,
-    "groups": _texts,
     "width": _whole(1),
     "chunk": _whole(1, LONGEST_CHUNK),
     "constraints": _whole(0, MOST_NUMBERS),
@@ -241,15 +245,12 @@ def _check_together(run: RunSpecification):
     """Refuse entries that do not fit each other."""
     if run.width != tile.width_for(run.chains):
         raise _wrong("width", run.width, f"{tile.width_for(run.chains)} chains to a tile")
-    groups = ("posterior", "surface") if run.keep_surface else ("posterior",)
-    if run.groups != groups:
-        raise _wrong("groups", run.groups, f"{groups}")
     if unknown := set(run.moves) - {move.name.lower() for move in Move}:
         raise _wrong("moves", sorted(unknown), "moves that this limpet has")
     for name in run.sizes:
         if type(run.parameters.get(name)) not in (int, float):
             raise _wrong("sizes", name, "the name of a number among the parameters")
-    if run.chunk > 1 and run.chunk * _draw_bytes(run.layout, run.width) > CHUNK_BYTES:
+    if run.chunk > 1 and run.chunk * run.width * draw_bytes(run.layout.size) > CHUNK_BYTES:
         raise _wrong("chunk", run.chunk, f"draws that fit {CHUNK_BYTES} bytes, or one")
     if run.draws * run.thin > MOST:
         raise _wrong("draws", run.draws, f"at most {MOST // run.thin}, of which thin={run.thin}")

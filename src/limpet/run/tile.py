@@ -77,7 +77,7 @@ def step(constants, carry, scales: dict):
     return carry, Trace(state.x, lp, kernel.is_draw(state), state.on, code, info.acceptance)
 
 
-def compiled(kernel: Kernel, target: Target, carry: tuple[State, Generator], scales: dict):
+def compile_steps(kernel: Kernel, target: Target, carry: tuple[State, Generator], scales: dict):
     """`step` for all chains of a tile, scanned over any number of blocks.
 
     The program takes (kernel, target), the chains' states and generators, and the step sizes; it
@@ -86,11 +86,11 @@ def compiled(kernel: Kernel, target: Target, carry: tuple[State, Generator], sca
     """
     leaves, tree = jax.tree.flatten(((kernel, target), carry))
     shapes = tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
-    return _compiled(tree, shapes, tuple(scales))
+    return _compile(tree, shapes, tuple(scales))
 
 
 @functools.lru_cache(maxsize=64)
-def _compiled(tree, shapes, names):
+def _compile(tree, shapes, names):
     constants, carries = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*s) for s in shapes])
     width, n = carries[0].x.shape
     carry = jax.tree.map(lambda leaf: leaf.update(shape=leaf.shape[1:]), carries)

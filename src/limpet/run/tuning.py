@@ -62,7 +62,7 @@ class Tuner:
     def _sizes(self, offsets) -> dict:
         """The sizes that are so many decades from those given, by name."""
         return {
-            name: _turned(tunable, self.given[name], offset)
+            name: _turn(tunable, self.given[name], offset)
             for tunable, offset in zip(self.tunables, offsets, strict=True)
             for name in tunable.names
         }
@@ -126,7 +126,7 @@ class Tuner:
                 continue
             value = np.where(known, worth / np.maximum(tried, 1), 0.0)
             if tunable.whole:
-                slides = _turned(tunable, self.given[tunable.names[0]], decades)
+                slides = _turn(tunable, self.given[tunable.names[0]], decades)
                 slides = (self.record[k, 0] * slides) @ blur / np.maximum(tried, 1)
                 value = np.where(known, self._effective(value) / np.maximum(slides, 1), 0.0)
                 self.record[k] *= FADING  # of other step sizes
@@ -147,7 +147,7 @@ class Tuner:
         return (1 - rho) / (1 + rho)
 
 
-def _turned(tunable, given, decades):
+def _turn(tunable, given, decades):
     """A size as it is used, so many decades from the one given."""
     size = np.asarray(given * 10.0**decades)
     return np.clip(np.rint(size), 1, MOST_SLIDES) if tunable.whole else size

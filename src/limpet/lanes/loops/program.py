@@ -83,6 +83,10 @@ def _evaluate(code, equation, values):
         raise UnsupportedError(f"{name}, which does more than compute")
     if name not in LOOPS or rule is None:
         raise UnsupportedError(f"{name} of many numbers" if rule else name)
+    values = [
+        value if value.size else Known(np.zeros(value.shape, variable.aval.dtype))
+        for value, variable in zip(values, equation.invars, strict=True)
+    ]
     return LOOPS[name](code, equation, values, **rule.parameters(name, equation.params))
 
 

@@ -1,0 +1,54 @@
+"""What `limpet.sample` and `limpet.resume` refuse of their arguments."""
+
+import os
+
+import numpy as np
+
+from limpet import errors
+from limpet.draws.writer import Store
+from limpet.errors import InputError
+from limpet.kernels import Kernel, Move
+from limpet.target import check_target
+
+
+def check_model(target, kernel, keep_surface):
+    """Refuse a target, a kernel and `keep_surface` that are none, or do not fit each other."""
+    check_target(target)
+    if isinstance(kernel, type):
+        raise InputError(f"kernel={kernel.__name__} is a class: expected {kernel.__name__}(...).")
+    if not isinstance(kernel, Kernel):
+        raise InputError(
+            f"kernel={kernel!r}: expected limpet.Lifted(...), limpet.SAS(...),"
+            " limpet.SurfaceSampler(...) or limpet.RandomWalk(...)."
+        )
+    if not isinstance(keep_surface, bool | np.bool_):
+        raise InputError(f"keep_surface={keep_surface!r}: expected True or False.")
+    if keep_surface and Move.OFF not in kernel.moves:
+        raise InputError(
+            f"keep_surface=True does not fit kernel={kernel!r}, which does not move on and off the"
+            " surface: expected limpet.SAS(...), or keep_surface=False."
+        )
+
+
+def number_of_workers(workers) -> int:
+    """How many workers there are to be; as many as there are cores if that is not said."""
+    if workers is not None:
+        return errors.whole("workers", workers, 1)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def number_of_draws(store: Store, draws) -> int:
+    """How many draws a stored run is to have; fewer than every chain has are refused.
+
+    What was counted is of all of them.
+    """
+    before = store.specification.draws
+    asked = before if draws is None else errors.whole("draws", draws, 1)
+    if asked < before and asked < (made := min(store.fewest(), before)):
+        raise InputError(
+            f"draws={asked} is less than the {made} that store={str(store.path)!r} has of every"
+            " chain: expected as many or more. limpet.open(store) reads those that there are."
+        )
+    return asked

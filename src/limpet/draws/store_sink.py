@@ -1,0 +1,106 @@
+"""Draws in a store, and runs that go on from there."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import xarray as xr
+
+from limpet.draws import arrays, files
+from limpet.draws.chunks import TileChunks
+from limpet.draws.commits import Commits
+from limpet.draws.reader import damaged_tile, never_written
+from limpet.draws.reader import open as open_store
+from limpet.draws.sink import DrawSink
+from limpet.draws.states import State
+from limpet.draws.writer import Store
+from limpet.errors import LimpetWarning, StoreError, warn
+from limpet.run.quantities import Draws
+from limpet.run.tile_run import TileRun
+
+
+class StoreSink(DrawSink):
+    """Chunks that are being filled, and commits of them to a store."""
+
+    resumable = True
+
+    def __init__(self, store: Store):
+        super().__init__(store.specification)
+        self.store = store
+        self.chunks = [TileChunks(store, k) for k in range(self.specification.tiles)]
+        self.commits = Commits(store, self.specification.tiles)
+
+    def __exit__(self, *_):
+        self.commits.close()
+
+    def put(self, tile: TileRun, new: dict[str, Draws]):
+        """Take in draws, and commit them if it is time."""
+        self.chunks[tile.index].put(new)
+        self.commits.look(tile, self.chunks[tile.index])
+
+    def commit(self, tile: TileRun):
+        """Write what a tile has, in the background."""
+        self.commits.commit(tile, self.chunks[tile.index])
+
+    def finish(self):
+        """Wait until everything is written."""
+        self.commits.finish()
+
+    def tree(self, tiles: Sequence[TileRun]) -> xr.DataTree:
+        """The draws that every chain has, read as they are used."""
+        return open_store(self.store.path)
+
+    def remains(self, tiles: Sequence[TileRun]) -> xr.DataTree | None:
+        """What is in the store, where it can be read."""
+        try:
+            return open_store(self.store.path)
+        except (OSError, StoreError):
+            return None
+
+    def restore(self, begin: Callable[[int], TileRun]) -> list[TileRun]:
+        """The tiles where the store has them; one with nothing intact left begins again.
+
+        `begin` makes the tile of an index, at its start.
+        """
+        return [self._restore(begin, k) for k in range(self.specification.tiles)]
+
+    def _restore(self, begin, k):
+        path, run, tile = self.store.path, self.specification, begin(k)
+        intact, wrong = self.store.states_of(k)
+        if not intact and never_written(path, run, k):
+            return tile
+        after = "begin again from their starts"
+        for tried, state in enumerate(intact):
+            try:
+                _check_fits(state, tile.snapshot())
+                self._check_draws(k, state)
+                tile.restore(state.arrays)
+                self.store.go_on(k, state)
+                self.commits.know(tile)
+                after = f"go on from draw {tile.collector.draws.min():,}" if tried else ""
+                break
+            except StoreError as error:
+                wrong.append(str(error))
+        if after:
+            same = "and will have the same draws, bit for bit"
+            message = damaged_tile(path, run, k, wrong)
+            warn(f"{message}: these chains {after}, {same}.", LimpetWarning)
+        return tile
+
+    def _check_draws(self, k, state):
+        """Refuse a state if a draw that it tells of is damaged."""
+        run = self.specification
+        for group in run.groups:
+            draws = state.draws(run, group)
+            for first in range(0, int(draws.max()), run.chunk):
+                chunk = self.store.read(group, k, first // run.chunk)
+                made = first + np.arange(run.chunk) < draws[:, None]
+                for name, array in chunk.items():
+                    if arrays.missing(array[made]).any():
+                        raise files.DamagedError(f"{name} of draws after {first} is missing")
+
+
+def _check_fits(state: State, expected):
+    """Refuse a state of another kernel or other sizes than the run has."""
+    kinds = {name: (array.dtype, array.shape) for name, array in state.arrays.items()}
+    if kinds != {name: (array.dtype, array.shape) for name, array in expected.items()}:
+        raise files.DamagedError("a state does not fit the run")

@@ -1,0 +1,105 @@
+"""One session of a run: tiles, workers, a sink and whoever watches, from compiling to the tree."""
+
+import threading
+import time
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+import xarray as xr
+
+from limpet.draws.sink import DrawSink
+from limpet.errors import InterruptedWarning, StoreError, StuckError
+from limpet.kernels import Kernel
+from limpet.report import advice
+from limpet.report.progress import Show
+from limpet.report.reporter import Reporter
+from limpet.run.scheduler import Scheduler
+from limpet.run.signals import Signals, tell_interruption
+from limpet.run.tile_run import LOOK, TileRun
+
+
+class Session:
+    """The tiles of a run until every chain has its draws, or somebody says stop."""
+
+    def __init__(
+        self, kernel: Kernel, tiles: Sequence[TileRun], sink: DrawSink, show: Show, began: float
+    ):
+        """`began` is when the work on this session did."""
+        self.kernel, self.tiles, self.sink, self.began = kernel, tiles, sink, began
+        self.specification = sink.specification
+        self.reporter = Reporter(tiles, kernel, self.specification, show, began)
+
+    def go(self, workers: int, stop_at_once: bool = False) -> xr.DataTree:
+        """All draws, or those that there were time for."""
+        for tile in self.tiles:
+            self.sink.commit(tile)  # the first state of each: draws are never without one
+        with Signals() as signals, self.sink:
+            if stop_at_once:
+                signals.stop.set()
+            with signals.nothing_to_lose():
+                self._compile(signals.stop)
+            error = None if signals.stop.is_set() else self._draw(signals.stop, workers)
+            error = error or self._commit()
+        phase = self.reporter.phase
+        if error is None:
+            self.reporter.tell("done", signals.stop)
+            error = self.reporter.failure
+        if isinstance(error, StoreError):
+            error.draws = self.sink.remains(self.tiles)
+        if error is not None:
+            raise error
+        return self._result(signals.came, phase)
+
+    def _compile(self, stop: threading.Event):
+        compiling_since = time.perf_counter()
+        try:
+            if not stop.is_set():
+                self.reporter.tell("compile", stop)
+            for tile in () if stop.is_set() else self.tiles:
+                tile.compile()
+        finally:
+            now = time.perf_counter()
+            for tile in self.tiles:
+                tile.count_from(now, compiling_since - self.began, now - compiling_since)
+
+    def _draw(self, stop, workers) -> BaseException | None:
+        """Let the tiles advance until the end, and tell how far they are; the first error."""
+        scheduler = Scheduler(self.tiles, self.sink.put, stop, workers)
+        working = True
+        while working:
+            drawing = not self.specification.warmup or all(tile.drawing for tile in self.tiles)
+            self.reporter.tell("draws" if drawing else "warmup", stop)
+            working = scheduler.wait(LOOK)
+        return scheduler.error
+
+    def _commit(self) -> BaseException | None:
+        """Make everything safe; what went wrong."""
+        try:
+            for tile in self.tiles:
+                self.sink.commit(tile)
+            self.sink.finish()
+        except BaseException as error:
+            return error
+
+    def _result(self, signal_number, phase):
+        for tile in self.tiles:
+            advice.warn_of_singular_surface(
+                tile.first_states, jax.tree.map(np.asarray, tile.states)
+            )
+        stuck = [tile for tile in self.tiles if tile.stuck.any()]
+        if stuck:
+            remains = self.sink.remains(self.tiles)
+            message = advice.stuck_message(self.kernel, stuck)
+            if remains is not None and not self.sink.resumable:
+                message += f" {advice.finished_chains(remains)}"
+            raise StuckError(message, remains)
+        draws, asked = self.reporter.common(), self.specification.draws
+        tree = self.sink.tree(self.tiles)
+        if draws < asked or signal_number is not None:  # it may have come at the very end
+            message = advice.interruption(draws, asked, phase, self.sink.resumable)
+            tell_interruption(InterruptedWarning(message, signal_number))
+        layout = self.specification.layout
+        dimension = layout.size - self.specification.constraints
+        advice.warn_of(tree, self.kernel, layout, dimension, self.reporter.mixing())
+        return tree
