@@ -7,8 +7,13 @@ import pytest
 from jax import lax
 from jax.scipy.linalg import solve_triangular
 
+import limpet
 from limpet import lanes
+from limpet.engine import xla
+from limpet.kernels import noise
 from limpet.lanes import primitives
+from limpet.run import tile
+from limpet.run.tuning import Tuner
 
 rng = np.random.default_rng(0)
 POINTS = rng.normal(size=(7, 24))  # lanes go by fours
@@ -123,6 +128,53 @@ def test_arrays_in_memory_are_jaxs(name, registers):
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+def sphere(x):
+    return jnp.array([jnp.sum(x**2) - 1])
+
+
+def dense(x):
+    """Ten quadratics in 24 unknowns, each of them of all."""
+    B = A.reshape(10, 12, 24)
+    return jnp.einsum("ijk,j,k->i", B, x[:12], x) / 10 + x[:10] - 1
+
+
+def prey(x):
+    """What is left of two populations after 70 small steps in time."""
+
+    def step(y, _):
+        u, v = y
+        change = jnp.array([x[0] * u - x[1] * u * v, x[2] * u * v - x[3] * v])
+        return y + 0.01 * change, None
+
+    return lax.scan(step, jnp.array([1.0, 0.8]), length=70)[0] - jnp.array([1.1, 0.8])
+
+
+STARTS = {sphere: np.eye(100)[0], dense: np.full(24, 0.5), prey: np.ones(4)}
+
+
+@pytest.mark.parametrize("q", STARTS)
+@pytest.mark.parametrize(
+    "kernel",
+    [limpet.SAS(), limpet.SurfaceSampler(), limpet.Lifted(steps=3, step_size=0.1)],
+    ids=repr,
+)
+def test_steps_in_memory_are_those_of_xla(q, kernel):
+    """Moves, points and what became of each proposal, with arrays in memory."""
+    width, steps = 6, 8
+    starts = limpet.find_start(limpet.Target(q, 0.05), STARTS[q], count=width, seed=1)
+    target = limpet.Target(q, 0.05).freeze(jnp.asarray(starts[0]))
+    carry = tile.first_states(kernel, target, starts), noise.generators(0, 0, width)
+    scales = Tuner(kernel, kernel.parameters(target), width, 0).scales(0, steps)
+    constants = kernel, target
+    example = [jax.tree.map(lambda leaf: leaf[0], carry), jax.tree.map(lambda a: a[0, 0], scales)]
+    ours = lanes.scan(tile.step, constants, *example, registers=16)(constants, carry, scales)
+    theirs = xla.scan(tile.step, constants, *example, width, steps)(constants, carry, scales)
+    np.testing.assert_array_equal(ours[1].code, theirs[1].code)
+    np.testing.assert_allclose(ours[1].x, theirs[1].x, atol=1e-9)
+    for a, b in zip(jax.tree.leaves(ours[0]), jax.tree.leaves(theirs[0]), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
 
 
 def test_a_scan_of_any_length_is_one_loop():
