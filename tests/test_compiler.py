@@ -164,10 +164,10 @@ def test_what_is_not_finite_is_refused_natively_as_by_xla(part, monkeypatch):
     given = {"kernel": kernel, "draws": 40, "chains": 5, "warmup": 20, "progress": False}
     ours = limpet.sample(target, [-1.0, 0.0, 0.0, 0.0], **given)
     monkeypatch.setattr(lanes, "scan", _refuse)
-    tile._compiled.cache_clear()
+    tile._compile.cache_clear()
     with pytest.warns(limpet.SlowPathWarning, match="cannot do: a test"):
         theirs = limpet.sample(target, [-1.0, 0.0, 0.0, 0.0], **given)
-    tile._compiled.cache_clear()
+    tile._compile.cache_clear()
     assert np.all(np.isfinite(ours.posterior["x"]))
     assert np.all(ours.posterior["x"][..., 0] <= 0.5)
     assert np.all(ours.posterior["x"][..., 1] <= 0.9)

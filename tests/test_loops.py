@@ -157,7 +157,7 @@ STARTS = {sphere: np.eye(100)[0], dense: np.full(24, 0.5), prey: np.ones(4)}
 @pytest.mark.parametrize("q", STARTS)
 @pytest.mark.parametrize(
     "kernel",
-    [limpet.SAS(), limpet.SurfaceSampler(), limpet.Lifted(steps=3, step_size=0.1)],
+    [limpet.SAS(), limpet.Lifted(steps=3, step_size=0.1)],
     ids=repr,
 )
 def test_steps_in_memory_are_those_of_xla(q, kernel):

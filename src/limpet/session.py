@@ -34,6 +34,7 @@ class Session:
         """All draws, or those that there were time for."""
         for tile in self.tiles:
             self.sink.commit(tile)  # the first state of each: draws are never without one
+        self.sink.finish()
         with Signals() as signals, self.sink:
             if stop_at_once:
                 signals.stop.set()
