@@ -24,6 +24,13 @@ NEWER = hasattr(jax.lax, "polynomial_p")  # than 0.10
 UNSEEN |= {"lt_to", "le_to"} if NEWER else {"polynomial", "one_minus_square"}
 
 
+@pytest.fixture(autouse=True)
+def _forget():
+    """JAX keeps what it compiled, and hundreds of programs take gigabytes."""
+    yield
+    jax.clear_caches()
+
+
 def natively(function, points, compiler=lanes.scan):
     """A function of one point at every point, by machine code."""
     one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), points)

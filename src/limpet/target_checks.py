@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.extend.core import ClosedJaxpr
 
 from limpet.errors import InputError, real_array
 from limpet.lanes.identity import fingerprint_of, programs_in, uses
@@ -138,9 +137,7 @@ def _description(shape: Any) -> str:
     return f"a {type(shape).__name__}"
 
 
-def trace(
-    name: str, function: Callable, x: Vector, remedy: str = IN_JAX
-) -> tuple[ClosedJaxpr, Any]:
+def trace(name: str, function: Callable, x: Vector, remedy: str = IN_JAX) -> tuple[Any, Any]:
     """The program JAX makes of a user's function, and the shape of what it returns."""
     try:
         # a function made here is unknown to JAX, which else would remember what it traced before
@@ -177,7 +174,7 @@ def check_indices(name: str, function: Callable, x: Vector) -> None:
         return
 
 
-def digest(jaxpr: ClosedJaxpr, function: Callable, x: Vector) -> str:
+def digest(jaxpr: Any, function: Callable, x: Vector) -> str:
     """A digest of what a function computes, and of its derivative where that has its own rules."""
     digest = fingerprint_of(jaxpr)
     if uses(OWN_DERIVATIVES, jaxpr):
@@ -188,7 +185,7 @@ def digest(jaxpr: ClosedJaxpr, function: Callable, x: Vector) -> str:
     return digest
 
 
-def short_floats(jaxpr: ClosedJaxpr) -> str | None:
+def short_floats(jaxpr: Any) -> str | None:
     """The first type of floats shorter than doubles in a program, if there is one."""
     for part, _ in programs_in(jaxpr):
         atoms = [*part.constvars, *(a for e in part.eqns for a in (*e.invars, *e.outvars))]

@@ -1,6 +1,7 @@
 """Draws in memory."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -59,7 +60,7 @@ class MemorySink(DrawSink):
     def _tree(self, tiles, draws, keep=None):
         """The first draws of every chain, or of those to keep."""
         layout = self.specification.layout
-        arrays = {
+        arrays: dict[str, dict[str, Any]] = {
             group: dict(zip(layout.names, layout.pieces(numbers[POINT][:, :draws]), strict=True))
             for group, numbers in self.groups.items()
         }
