@@ -254,22 +254,28 @@ def _gather(code, out, a, indices, dimension_numbers, slice_sizes, mode, fill_va
     return numbers(out.shape, [flat[k] if k >= 0 else absent for k in places.flat])
 
 
+def reading_of(d, mode, ndim, shape):
+    """The gather that reads what a scatter of updates of a shape writes: its dimensions and slices.
+
+    A scatter drops what is outside; also where JAX was promised that nothing is.
+    """
+    alone = (*d.inserted_window_dims, *d.operand_batching_dims)
+    windows = iter(shape[k] for k in d.update_window_dims)
+    sizes = [1 if k in alone else next(windows) for k in range(ndim)]
+    reading = jax.lax.GatherDimensionNumbers(
+        offset_dims=d.update_window_dims,
+        collapsed_slice_dims=d.inserted_window_dims,
+        start_index_map=d.scatter_dims_to_operand_dims,
+        operand_batching_dims=d.operand_batching_dims,
+        start_indices_batching_dims=d.scatter_indices_batching_dims,
+    )
+    modes = jax.lax.GatherScatterMode
+    return reading, sizes, modes.FILL_OR_DROP if mode == modes.PROMISE_IN_BOUNDS else mode
+
+
 def _scatter(name, combine):
     def scatter(code, out, a, indices, updates, dimension_numbers, mode):
-        # the gather that would read what the scatter writes
-        d = dimension_numbers
-        alone = (*d.inserted_window_dims, *d.operand_batching_dims)
-        windows = iter(updates.shape[k] for k in d.update_window_dims)
-        sizes = [1 if k in alone else next(windows) for k in range(a.ndim)]
-        reading = jax.lax.GatherDimensionNumbers(
-            offset_dims=d.update_window_dims,
-            collapsed_slice_dims=d.inserted_window_dims,
-            start_index_map=d.scatter_dims_to_operand_dims,
-            operand_batching_dims=d.operand_batching_dims,
-            start_indices_batching_dims=d.scatter_indices_batching_dims,
-        )
-        if mode == jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS:
-            mode = jax.lax.GatherScatterMode.FILL_OR_DROP
+        reading, sizes, mode = reading_of(dimension_numbers, mode, a.ndim, updates.shape)
         places = gathered(name, a.shape, indices, reading, sizes, mode)
         made = a.ravel().copy()
         for place, number in zip(places.flat, updates.flat, strict=True):

@@ -161,9 +161,12 @@ def _cond(code, equation, arrays, branches):
     return chosen
 
 
-def _scan(code, equation, arrays, jaxpr, length, reverse):
+def scan_parts(equation, jaxpr) -> tuple[int, int, int]:
+    """Of a scan: how many arguments are constants, how many are those or carried, and the latter.
+
+    What is carried, or given to all turns, has the same axes outside the loop and inside.
+    """
     program = getattr(jaxpr, "jaxpr", jaxpr)
-    # what is carried, or given to all turns, has the same axes outside the loop and inside
     given, carried = (
         sum(a.aval.ndim == b.aval.ndim for a, b in zip(outside, inside, strict=True))
         for outside, inside in (
@@ -171,7 +174,11 @@ def _scan(code, equation, arrays, jaxpr, length, reverse):
             (equation.outvars, program.outvars),
         )
     )
-    consts = given - carried
+    return given - carried, given, carried
+
+
+def _scan(code, equation, arrays, jaxpr, length, reverse):
+    consts, given, carried = scan_parts(equation, jaxpr)
     if length > LONGEST:
         raise UnsupportedError(f"a loop of {length} turns")
     fixed, state = arrays[:consts], arrays[consts:given]

@@ -52,6 +52,12 @@ def _work(equation) -> int:
     return 1 if name in RULES and RULES[name].entry else 0
 
 
+def _arrays(code, program, carried):
+    """A program's arguments, and the arrays that it is given for these and for its outputs."""
+    every = (*program.jaxpr.invars, *program.jaxpr.outvars[carried:])
+    return program.jaxpr.invars, [Array(code, k, v.aval) for k, v in enumerate(every)]
+
+
 def written(program, constants: int, carried: int, zero) -> str:
     """The text of a scan of a program, for all chains: lanes by lanes, all turns of each.
 
@@ -60,11 +66,7 @@ def written(program, constants: int, carried: int, zero) -> str:
     of each array that is carried which of its entries are zero, and stay it: they are left alone.
     """
     code = Code(run_on_numbers)
-    variables = program.jaxpr.invars
-    arrays = [
-        Array(code, k, variable.aval)
-        for k, variable in enumerate((*variables, *program.jaxpr.outvars[carried:]))
-    ]
+    variables, arrays = _arrays(code, program, carried)
     known, given = constants + carried, len(variables)
     carry, fed, made = arrays[constants:known], arrays[known:given], arrays[given:]
     fixed = [each(v, a.constant) for v, a in zip(variables, arrays[:constants], strict=False)]
@@ -107,11 +109,7 @@ def written_as_loops(program, constants: int, carried: int, registers=loops.REGI
     """The same with arrays of more entries than fit in registers in memory, and loops over them."""
     code = Code(loops.run)
     code.workspace, code.registers = loops.Workspace(), registers
-    variables = program.jaxpr.invars
-    arrays = [
-        Array(code, k, variable.aval)
-        for k, variable in enumerate((*variables, *program.jaxpr.outvars[carried:]))
-    ]
+    variables, arrays = _arrays(code, program, carried)
     known, given = constants + carried, len(variables)
     carry, fed, made = arrays[constants:known], arrays[known:given], arrays[given:]
     fixed = [

@@ -7,6 +7,7 @@ import numpy as np
 
 from limpet.lanes.arithmetic import compare
 from limpet.lanes.code import FLAG, is_known
+from limpet.lanes.control import scan_parts
 from limpet.lanes.elementwise import convert
 from limpet.lanes.loops.memory import (
     Computed,
@@ -24,6 +25,7 @@ from limpet.lanes.loops.memory import (
     row_major,
     settle,
     store,
+    stored_or_known,
     times,
 )
 from limpet.lanes.loops.moves import view
@@ -239,16 +241,7 @@ def _cond(code, equation, values, branches):
 
 
 def _scan(code, equation, values, jaxpr, length, reverse):
-    program = getattr(jaxpr, "jaxpr", jaxpr)
-    # what is carried, or given to all turns, has the same axes outside the loop and inside
-    given, carried = (
-        sum(a.aval.ndim == b.aval.ndim for a, b in zip(outside, inside, strict=True))
-        for outside, inside in (
-            (equation.invars, program.invars),
-            (equation.outvars, program.outvars),
-        )
-    )
-    consts = given - carried
+    consts, given, carried = scan_parts(equation, jaxpr)
     fixed = _hold(code, values[:consts])
     fed = _hold(code, [_in_memory(code, value) for value in values[given:]])
     cells = _cells(code, equation.outvars[:carried], values[consts:given])
@@ -271,10 +264,7 @@ def _scan(code, equation, values, jaxpr, length, reverse):
 
 
 def _in_memory(code, value):
-    if is_key(value) or not value.size:
-        return value
-    value = as_large(code, value)
-    return value if isinstance(value, Known) else store(code, value)
+    return value if is_key(value) or not value.size else stored_or_known(code, value)
 
 
 def _stored_row(code, value: Stored, t) -> Stored:

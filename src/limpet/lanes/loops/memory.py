@@ -227,6 +227,12 @@ def splat(code, dtype, address, place) -> Number:
     return spread(code, dtype, part)
 
 
+def read_index(code, address, place) -> str:
+    """One index of a table of indices."""
+    at = code.line(f"getelementptr i64, ptr {address}, i64 {place}")
+    return code.line(f"load i64, ptr {at}, !invariant.load !0")
+
+
 def spread(code, dtype, scalar: str) -> Number:
     """A number of LLVM's in every lane."""
     kind = vector(dtype)

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from limpet.lanes.arithmetic import add, compare, multiply
-from limpet.lanes.arrays import gathered, missing
+from limpet.lanes.arrays import gathered, missing, reading_of
 from limpet.lanes.code import FLAG, Number
 from limpet.lanes.elementwise import convert, largest, smallest
 from limpet.lanes.loops.memory import (
@@ -24,6 +24,7 @@ from limpet.lanes.loops.memory import (
     needed,
     new,
     over,
+    read_index,
     row_major,
     spread,
     store,
@@ -89,7 +90,7 @@ def read_at(code, a: Stored | Known, places: np.ndarray, absent):
     flat = dataclasses.replace(a, shape=(a.buffer.size,), strides=(1,), zero=None)
 
     def number(index):
-        place = _read(code, address, row_major(code, places.shape, index))
+        place = read_index(code, address, row_major(code, places.shape, index))
         if inside:
             return flat.at(code, [place])
         there = code.line(f"icmp ne i64 {place}, {NOWHERE}")
@@ -101,11 +102,6 @@ def read_at(code, a: Stored | Known, places: np.ndarray, absent):
 
 def _add(code, offset, by):
     return offset + by if isinstance(offset, int) else code.line(f"add i64 {offset}, {by}")
-
-
-def _read(code, address, place) -> str:
-    at = code.line(f"getelementptr i64, ptr {address}, i64 {place}")
-    return code.line(f"load i64, ptr {at}, !invariant.load !0")
 
 
 @one
@@ -181,30 +177,20 @@ def _place(code, a: Stored, starts, at) -> Number:
 def _scatter(name, combine):
     def scatter(code, out, a, indices, updates, dimension_numbers, mode):
         d = dimension_numbers
-        alone = (*d.inserted_window_dims, *d.operand_batching_dims)
-        windows = iter(updates.shape[k] for k in d.update_window_dims)
-        sizes = [1 if k in alone else next(windows) for k in range(a.ndim)]
+        reading, sizes, mode = reading_of(d, mode, a.ndim, updates.shape)
         made = new(code, out.shape, out.dtype)
         fill(code, made, a)
         if not updates.size:
             return made
-        if mode == Mode.PROMISE_IN_BOUNDS:
-            mode = Mode.FILL_OR_DROP
         updates = as_large(code, updates)
         at = _whole_numbers(indices)
         if at is not None:
-            reading = jax.lax.GatherDimensionNumbers(
-                offset_dims=d.update_window_dims,
-                collapsed_slice_dims=d.inserted_window_dims,
-                start_index_map=d.scatter_dims_to_operand_dims,
-                operand_batching_dims=d.operand_batching_dims,
-                start_indices_batching_dims=d.scatter_indices_batching_dims,
-            )
             places = gathered_places(name, made.shape, at, reading, sizes, mode)
             _write_at(code, made, places, updates, combine)
             return made
         indices = stored_or_known(code, indices) if indices.size > 1 else indices
         batch = [k for k in range(updates.ndim) if k not in d.update_window_dims]
+        alone = (*d.inserted_window_dims, *d.operand_batching_dims)
         window = [k for k in range(a.ndim) if k not in alone]
 
         def body(index):
@@ -254,8 +240,8 @@ def _write_at(code, made: Stored, places: np.ndarray, updates, combine):
         from_flat, to_flat = _flat(updates), _flat(made)
 
         def one_of(k):
-            place = _read(code, target, k)
-            number = from_flat.at(code, [_read(code, source, k)])
+            place = read_index(code, target, k)
+            number = from_flat.at(code, [read_index(code, source, k)])
             old = to_flat.at(code, [place])
             to_flat.put(code, [place], combine(code, made.dtype, old, number))
 
@@ -264,7 +250,7 @@ def _write_at(code, made: Stored, places: np.ndarray, updates, combine):
     address, flat = code.table(table.astype(np.int64)), _flat(made)
 
     def body(index):
-        place = _read(code, address, row_major(code, places.shape, index))
+        place = read_index(code, address, row_major(code, places.shape, index))
         result = combine(code, made.dtype, flat.at(code, [place]), updates.at(code, index))
         flat.put(code, [place], result)
 

@@ -11,7 +11,6 @@ from limpet.lanes.arrays import REDUCTIONS
 from limpet.lanes.code import FLAG, UnsupportedError
 from limpet.lanes.loops.memory import (
     Computed,
-    Known,
     Large,
     as_large,
     fits,
@@ -19,8 +18,11 @@ from limpet.lanes.loops.memory import (
     new,
     over,
     plus,
+    read_index,
+    row_major,
     spread,
     store,
+    times,
     total,
 )
 from limpet.lanes.loops.program import LOOPS, one
@@ -244,24 +246,17 @@ def _sparse_product(code, out, made, first, second, swapped):
     lengths = [value.shape[k] for k in rows], [value.shape[k] for k in sums]
     present = ~mask.reshape(math.prod(lengths[0]), math.prod(lengths[1]))
     ends = np.concatenate([[0], np.cumsum(present.sum(axis=1))])
-    ends, entries = Known(ends.astype(np.int64)), np.nonzero(present)[1]
-    entries = Known(np.stack(np.unravel_index(entries, lengths[1] or (1,)), -1).astype(np.int64))
-    ends_at, entries_at = code.table(ends.values), code.table(entries.values)
+    entries = np.stack(np.unravel_index(np.nonzero(present)[1], lengths[1] or (1,)), -1)
+    ends_at, entries_at = (code.table(table.astype(np.int64)) for table in (ends, entries))
     others = [k for k in first.free if k not in rows]
     *outer, last = second.shape(second.free) or [1]
-
-    def read(address, place):
-        at = code.line(f"getelementptr i64, ptr {address}, i64 {place}")
-        return code.line(f"load i64, ptr {at}, !invariant.load !0")
 
     def of_row(index):
         batch, index = index[: len(first.batch)], index[len(first.batch) :]
         row, index = index[: len(rows)], index[len(rows) :]
         other, column = index[: len(others)], index[len(others) :]
-        number = 0
-        for size, k in zip(lengths[0], row, strict=True):
-            number = plus(code, code.line(f"mul i64 {number}, {size}"), k)
-        begin, end = read(ends_at, number), read(ends_at, plus(code, number, 1))
+        number = row_major(code, lengths[0], row)
+        begin, end = (read_index(code, ends_at, plus(code, number, k)) for k in range(2))
         at_first = dict(zip((*first.batch, *rows, *others), (*batch, *row, *other), strict=True))
 
         def block(first_column, width):
@@ -274,7 +269,7 @@ def _sparse_product(code, out, made, first, second, swapped):
 
             def take(t):
                 at_sum = {
-                    k: read(entries_at, plus(code, code.line(f"mul i64 {t}, {len(sums)}"), i))
+                    k: read_index(code, entries_at, plus(code, times(code, t, len(sums)), i))
                     for i, k in enumerate(sums)
                 }
 
