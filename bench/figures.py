@@ -32,6 +32,8 @@ def draw(found: dict, folder: Path):
     plt.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "font.size": 11})
     if "alternatives" in found:
         _save(_alternatives(found["alternatives"]), folder / "alternatives.png")
+    if "steady" in found:
+        _save(_steady(found["steady"]), folder / "steady.png")
     if "growth" in found:
         _save(_growth(found["growth"]), folder / "growth.png")
     if "anatomy" in found:
@@ -86,31 +88,59 @@ def _beside(records, model, beta):
     return np.median([e["limpet_ess_per_second"] for e in there])
 
 
-def _growth(growth):
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(14, 4))
-    chains, rates = zip(*growth["chains"], strict=True)
+def exponent(sizes, times):
+    """The slope of log time against log size."""
+    return float(np.polyfit(np.log(sizes), np.log(times), 1)[0])
+
+
+def _steady(steady):
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4))
+    chains, rates = zip(*steady["chains"], strict=True)
     left.plot(chains, [r["median"] / 1e6 for r in rates], "o-", color=BLUE)
     left.set(xscale="log", xlabel="chains", ylabel="million steps per second, one core", ylim=0)
-    beads = [each["beads"] for each in growth["beads"]]
-    times = np.array([1e6 * each["seconds"]["median"] for each in growth["beads"]])
-    middle.plot(beads, times, "o-", color=BLUE)
-    large = np.array([20, 100])
-    guide = times[beads.index(20)] * (large / 20) ** growth["beads_exponent"]
-    middle.plot(large, 1.6 * guide, "--", color=GREY)
-    middle.annotate(
-        f"$N^{{{growth['beads_exponent']:.2f}}}$", (45, 2.2 * np.median(guide)), color=INK
-    )
-    middle.set(xscale="log", yscale="log", xlabel="beads N of a stiff chain")
-    middle.set_ylabel("microseconds per step and chain")
-    for each in growth["against_beta"]:
+    for each in steady["against_beta"]:
         rates = [r["median"] for r in each["ess_per_second"]]
         color = BLUE if "Lifted" in each["sampler"] else INK
         line = "o-" if each["model"] == "two_spheres" else "s--"
         name = f"{each['model'].replace('_', '-')}, {each['sampler']}"
-        right.plot(growth["betas"], rates, line, color=color, label=name)
+        right.plot(steady["betas"], rates, line, color=color, label=name)
     right.set(xscale="log", yscale="log", xlabel=r"$\beta = 1/2\varepsilon^2$", ylim=(1e4, 2e7))
     right.set_ylabel("effective draws of $x_1$ per second")
     right.legend(loc="upper left", frameon=False, fontsize=9)
+    figure.tight_layout()
+    return figure
+
+
+PANELS = {  # of the figure of growth: what its sizes are, and the kinds of problems
+    "unknowns": ("sphere", "sphere, Lifted", "dense", "dense, Lifted"),
+    "beads": ("chain", "ring", "star", "network"),
+    "steps in time": ("equation",),
+}
+
+
+def _growth(growth):
+    """Above, the time of a step; below, that of compiling it."""
+    panels = {name: [k for k in kinds if growth.get(k)] for name, kinds in PANELS.items()}
+    panels = {name: kinds for name, kinds in panels.items() if kinds}
+    figure, grid = plt.subplots(
+        2, len(panels), figsize=(4.6 * len(panels), 6.4), sharex="col", squeeze=False
+    )
+    for (name, kinds), (above, below) in zip(panels.items(), grid.T, strict=True):
+        for k, kind in enumerate(kinds):
+            sizes = [each["size"] for each in growth[kind]]
+            times = [1e6 * each["seconds"]["median"] for each in growth[kind]]
+            compiling = [each["compile_seconds"] for each in growth[kind]]
+            above.plot(sizes, times, marker=MARKERS[k], color=f"C{k}", label=kind)
+            below.plot(sizes, compiling, marker=MARKERS[k], color=f"C{k}")
+        if "chain" in kinds:
+            beside = [each for each in growth["chain"] if "yardstick" in each]
+            times = [1e6 * each["yardstick"]["seconds"] for each in beside]
+            above.plot([e["size"] for e in beside], times, "--", color=GREY, label="chain, C++")
+        above.set(xscale="log", yscale="log")
+        above.legend(frameon=False, fontsize=9)
+        below.set(xlabel=name, ylim=0)
+    grid[0, 0].set_ylabel("microseconds per step and chain")
+    grid[1, 0].set_ylabel("seconds to compile")
     figure.tight_layout()
     return figure
 

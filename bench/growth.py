@@ -1,143 +1,214 @@
-"""How limpet's cost grows: with chains, constraints, eps and draws.
+"""How the time of a step, and of compiling it, grows with the size of a problem.
 
     python -m bench.growth --json out.json
+    python -m bench.growth --json out.json --only chain ring --seconds 20
 
-A stiff chain has N beads in space, the first at the origin, and N - 1 bonds of length 1: n = 3(N -
-1) unknowns, m = N - 1. Its yardstick is NumPy's Gram matrix and Cholesky factor of that size.
+Each size of a problem has a process of its own, with nothing compiled before. One that takes longer
+than `--seconds` is ended, and larger ones of its kind are left out. Times are those of the
+processor, for one chain: of a step of `limpet.SAS`, or of a slide of `limpet.Lifted`. After each
+chain of beads runs `bench/chain.cpp`, which makes slides with their reverse checks, nothing else.
 """
 
-from bench.timing import measure_and_write, pin, spread
+from bench.timing import pin, spread
 
 pin()
 
+import argparse
+import contextlib
+import functools
+import json
+import os
+import subprocess
+import sys
+import tempfile
 import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from arviz_stats.base import array_stats
 
 import limpet
-from bench.speed import limpets_rate
+from bench import bonds, problems
+from bench.speed import build
 from limpet.kernels import noise
-from limpet.paper import START, ellipsoid_sphere, eps_of, two_spheres
-from limpet.paper.experiments import PAPER
 from limpet.run import tile
 from limpet.run.tuning import Tuner
 
-CHAINS = [1, 4, 16, 64, 128, 256, 1024, 4096]
-BEADS = [4, 6, 10, 20, 40, 60, 81, 100]
-BETAS = [1e2, 1e3, 1e4, 1e5, 1e6]
-DRAWS = [1_000, 5_000, 20_000]
-TURNS, BETA_TURNS = 5, 9
-SAMPLERS = {"limpet.Lifted()": limpet.Lifted(), "limpet.SAS()": limpet.SAS()}
+EPS = 0.01
+WIDTH, TURNS = 8, 5
+AWAY = 50  # steps from the start to the first that is timed
+TURN_SECONDS = 0.1  # of a turn, at least
+SLIDES = 8  # of a trajectory
+SECONDS = 120.0  # for one size
+BEADS = (10, 30, 60, 100, 300, 1_000, 3_000)
 
 
-def bonds(x):
-    """Squared bond lengths, less one."""
-    beads = jnp.concatenate([jnp.zeros((1, 3)), x.reshape(-1, 3)])
-    return jnp.sum((beads[1:] - beads[:-1]) ** 2, axis=1) - 1
+class Kind(NamedTuple):
+    """Problems of one kind, by size."""
+
+    make: Callable  # a target and a start
+    sizes: tuple[int, ...]
+    slide: Callable[[int], float]  # its size
+    lifted: bool = False
 
 
-def zigzag(beads):
-    """A chain of unit bonds that turn left and right."""
-    bond = np.array([[0.8, 0.6 * (-1) ** i, 0.0] for i in range(beads - 1)])
-    return np.cumsum(bond, axis=0).ravel()
+def dense(n, eps):
+    """A third as many constraints as unknowns."""
+    return problems.quadratics(n // 3, n, eps)
 
 
-def seconds(function, repeats):
-    """Of one call."""
-    began = time.perf_counter()
-    for _ in range(repeats):
-        function()
-    return (time.perf_counter() - began) / repeats
+def _of_beads(beads):
+    return 0.6 / beads**0.5
 
 
-def stiff_chain(beads):
-    """Seconds of a step of one chain of beads, and how many yardsticks that is."""
-    width, kernel = 8, limpet.SAS(sigma_hrd=0.6 / beads**0.5)
-    x = zigzag(beads)
-    target = limpet.Target(bonds, eps=0.01).freeze(jnp.asarray(x))
-    steps = 2 * tile.block_for(len(x))
-    scales = Tuner(kernel, kernel.parameters(target), width, 0).scales(0, steps)
-    states = tile.first_states(kernel, target, np.tile(x, (width, 1)))
-    carry = states, noise.generators(0, 0, width)
+def _of_unknowns(n):
+    return 0.5 / n**0.5
+
+
+SPHERES, UNKNOWNS = (10, 100, 1_000, 10_000), (15, 30, 60, 120)
+KINDS = {
+    "sphere": Kind(problems.sphere, SPHERES, _of_unknowns),
+    "sphere, Lifted": Kind(problems.sphere, SPHERES, _of_unknowns, lifted=True),
+    "dense": Kind(dense, UNKNOWNS, _of_unknowns),
+    "dense, Lifted": Kind(dense, UNKNOWNS, _of_unknowns, lifted=True),
+    "equation": Kind(problems.lotka_volterra, (50, 200, 1_000), lambda steps: 0.1),
+    "chain": Kind(bonds.chain, BEADS, _of_beads),
+    "ring": Kind(bonds.ring, BEADS[:-1], _of_beads),
+    "star": Kind(bonds.star, (101, 301, 1_001), _of_beads),
+    "network": Kind(bonds.network, (50, 150, 500), _of_beads),
+}
+KINDS |= {  # the same with bonds in random order
+    f"{name}, shuffled": Kind(functools.partial(KINDS[name].make, order=1), sizes, _of_beads)
+    for name, sizes in {
+        "chain": (100, 1_000),
+        "ring": (100, 1_000),
+        "star": (301, 1_001),
+        "network": (150, 500),
+    }.items()
+}
+
+
+def program_of(kind: Kind, size):
+    """A function that makes some steps of a few chains, how many, and the seconds to compile it."""
+    target, x = kind.make(size, EPS)  # on the surface
+    slide = kind.slide(size)
+    kernel = limpet.SAS(sigma_hrd=slide)
+    if kind.lifted:
+        kernel = limpet.Lifted(steps=SLIDES, step_size=slide)
+    target = target.freeze(jnp.asarray(x))
+    block = tile.block_for(len(x))
+    scales = Tuner(kernel, kernel.parameters(target), WIDTH, 0).scales(0, block)
+    states = tile.first_states(kernel, target, np.tile(x, (WIDTH, 1)))
+    carry, trace = (states, noise.generators(0, 0, WIDTH)), None
+    began = time.process_time()
     program = tile.compile_steps(kernel, target, carry, scales)
+    compiling = time.process_time() - began
 
     def go():
-        nonlocal carry
-        carry, trace = program((kernel, target), carry, scales)
-        return np.asarray(trace.x)
+        nonlocal carry, trace
+        carry, trace = program((kernel, target), carry, scales, trace)
+        return trace
 
-    for _ in range(-(-100 // steps)):  # away from the zigzag
+    return go, block * (SLIDES if kind.lifted else 1), compiling
+
+
+def timed(kind: Kind, size):
+    """What is told of one size."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        go, steps, compiling = program_of(kind, size)
+    slow = any(issubclass(each.category, limpet.SlowPathWarning) for each in caught)
+    for _ in range(-(-AWAY // steps)):
         go()
-    G = np.random.default_rng(0).normal(size=(3 * (beads - 1), beads - 1))
-    times, ratios = [], []
-    for _ in range(TURNS):
-        unit = seconds(lambda: np.linalg.cholesky(G.T @ G), 300)
-        times.append(seconds(go, 3) / (steps * width))
-        ratios.append(times[-1] / unit)
-    return {"beads": beads, "seconds": spread(times), "yardsticks": spread(ratios)}
 
+    def seconds():
+        """Of a step."""
+        began, spent, made = time.process_time(), -1.0, 0
+        while spent < TURN_SECONDS:
+            go()
+            spent, made = time.process_time() - began, made + steps * WIDTH
+        return spent / made
 
-def rates(q, kernel, beta, draws=4_000, seed=0):
-    """Steps and effective draws of x_1 per second at this beta."""
-    target = limpet.Target(q, eps=eps_of(beta))
-    options = {"kernel": kernel, "seed": seed, "workers": 1, "progress": False}
-    run = limpet.sample(target, START, draws=draws, chains=256, **options)
-    ess = float(array_stats.ess(run.posterior["x"].values[..., 0], method="bulk"))
-    return run.attrs["steps"] / run.attrs["seconds"], ess / run.attrs["seconds"]
-
-
-def against_beta(q, name):
-    """The rates of a sampler; all betas by turns, for a machine is not the same all day.
-
-    `relative` is to the mean of a turn: how flat a rate is in beta is seen best by it.
-    """
-    kernel = SAMPLERS[name]
-    turns = [[rates(q, kernel, b, seed=turn) for b in BETAS] for turn in range(BETA_TURNS)]
-    steps, effective = np.transpose(turns, (2, 1, 0))
-    measured = {
-        "steps_per_second": steps,
-        "ess_per_second": effective,
-        "relative": effective / effective.mean(axis=0),
-    }
-    found = {what: [spread(of_beta) for of_beta in each] for what, each in measured.items()}
-    return {"model": q.__name__, "sampler": name} | found
-
-
-def exponent(sizes, times):
-    """The slope of log time against log size."""
-    return float(np.polyfit(np.log(sizes), np.log(times), 1)[0])
-
-
-def measure():
-    """All curves."""
-    limpets_rate(256)
-    chains = [(c, spread([limpets_rate(c, min(4e6, 1e5 * c)) for _ in range(3)])) for c in CHAINS]
-    beads = [stiff_chain(each) for each in BEADS]
-    large = [each for each in beads if each["beads"] >= 20]
-    flat = [against_beta(q, name) for q in (two_spheres, ellipsoid_sphere) for name in SAMPLERS]
-    draws = [
-        (d, spread([rates(ellipsoid_sphere, PAPER, 1e4, d)[0] for _ in range(2)])) for d in DRAWS
-    ]
     return {
-        "chains": chains,
-        "beads": beads,
-        "beads_exponent": exponent(
-            [each["beads"] for each in large], [each["seconds"]["median"] for each in large]
-        ),
-        "betas": BETAS,
-        "against_beta": flat,
-        "draws": draws,
+        "size": size,
+        "seconds": spread([seconds() for _ in range(TURNS)]),
+        "compile_seconds": compiling,
+        "acceptance": float(np.mean(go().acceptance)),
+        "engine": "XLA" if slow else "limpet",
     }
+
+
+def in_a_process(name, size, seconds):
+    """The same by a process that may take so many seconds; None if it takes more."""
+    command = [sys.executable, "-m", "bench.growth", "--one", name, str(size)]
+    environment = os.environ | {"LIMPET_CACHE": "", "JAX_COMPILATION_CACHE_DIR": ""}
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        done = subprocess.run(
+            command, env=environment, timeout=seconds, check=True, stdout=subprocess.PIPE
+        )
+        return json.loads(done.stdout)
+    return None
+
+
+def yardstick(program, beads):
+    """A chain of beads by a program written for it: three turns."""
+    steps = max(4, 200_000 // beads)
+    arguments = [program, str(beads), str(steps), str(_of_beads(beads)), "1"]
+    turns = [
+        json.loads(subprocess.run(arguments, check=True, capture_output=True).stdout)
+        for _ in range(3)
+    ]
+    return {name: float(np.median([turn[name] for turn in turns])) for name in turns[0]}
+
+
+def measure(names, seconds):
+    """All kinds of problems: what is told of each size that there was time for."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = build(folder, "chain")
+        for name in names:
+            found = []
+            for size in KINDS[name].sizes:
+                one = in_a_process(name, size, seconds)
+                if one is None:
+                    print(f"{name} {size}: more than {seconds:.0f} s; larger ones are left out")
+                    break
+                if name == "chain":
+                    one["yardstick"] = yardstick(program, size)
+                found.append(one)
+                print(line(name, one), flush=True)
+            yield name, found
+
+
+def line(name, one):
+    """What is told of one size, for people."""
+    text = f"{name} {one['size']}: {1e6 * one['seconds']['median']:.1f} microseconds a step"
+    if "yardstick" in one:
+        text += f", {one['seconds']['median'] / one['yardstick']['seconds']:.2f} x C++"
+    return f"{text}; compiled in {one['compile_seconds']:.1f} s by {one['engine']}"
+
+
+def main():
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--seconds", type=float, default=SECONDS)
+    parser.add_argument("--one", nargs=2, metavar=("KIND", "SIZE"), help="this one only, here")
+    options = parser.parse_args()
+    if options.one:
+        name, size = options.one
+        print(json.dumps(timed(KINDS[name], int(size))))
+        return
+    if options.json is None:
+        parser.error("--json: expected a file for the result")
+    result = json.loads(options.json.read_text()) if options.json.exists() else {}
+    for name, found in measure(options.only, options.seconds):
+        result[name] = found
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    result = measure_and_write(__doc__, measure)
-    for each in result["beads"]:
-        microseconds, times = 1e6 * each["seconds"]["median"], each["yardsticks"]["median"]
-        print(f"{each['beads']} beads: {microseconds:.1f} microseconds, {times:.1f} x NumPy's")
-    print(f"time grows as N^{result['beads_exponent']:.2f} from 20 to 100 beads")
-    for each in result["against_beta"]:
-        rates_of = ", ".join(f"{r['median']:,.0f}" for r in each["ess_per_second"])
-        print(f"{each['model']}, {each['sampler']}: {rates_of} effective draws per second")
+    main()

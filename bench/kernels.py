@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 import limpet
-from bench.growth import bonds, zigzag
+from bench.bonds import chain
 from limpet.paper import START, ellipsoid_sphere, two_spheres
 
 EPS = (0.3, 1e-2, 1e-4, 1e-6)
@@ -104,7 +104,8 @@ def stiff_chain(beads, *eps):
     Random walks take long to get anywhere, so all have more time.
     """
     few = {"chains": 8, "warmup": 500, "draws": 100, "least": 10.0}
-    return Problem(bonds, zigzag(beads), None, eps, ends, **few)
+    target, start = chain(beads, eps[0])
+    return Problem(target.q, start, None, eps, ends, **few)
 
 
 PROBLEMS = {
@@ -201,7 +202,7 @@ def measured(kernel, problem, eps, seconds):
         "compile_seconds": attrs["compile_seconds"],
         "acceptance": attrs["acceptance"],
         "slides": np.unique(slides(draws)).tolist(),
-    } | ({"end_to_end_off_by": off_by(x, eps)} if problem.q is bonds else {})
+    } | ({"end_to_end_off_by": off_by(x, eps)} if problem.observables is ends else {})
 
 
 def records(cell, names, seconds):

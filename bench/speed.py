@@ -22,7 +22,7 @@ TARGET = limpet.Target(ellipsoid_sphere, eps=eps_of(BETA))
 
 def limpets(chains, steps, workers=1):
     """A run of about this many steps in all."""
-    draws = max(1, int(steps * PAPER.share_kept() / chains))
+    draws = max(1, int(steps * PAPER.draw_share() / chains))
     options = {"warmup": 0, "kernel": PAPER, "workers": workers, "progress": False}
     return limpet.sample(TARGET, START, draws=draws, chains=chains, **options).attrs
 
@@ -33,10 +33,10 @@ def limpets_rate(chains, steps=8e6, workers=1):
     return attrs["steps"] / attrs["seconds"]
 
 
-def build(folder):
-    """The yardstick, compiled."""
-    program = Path(folder) / "yardstick"
-    source = Path(__file__).with_name("yardstick.cpp")
+def build(folder, name="yardstick"):
+    """A yardstick, compiled."""
+    program = Path(folder) / name
+    source = Path(__file__).with_name(f"{name}.cpp")
     options = ["-std=c++17", "-O3", "-march=native"]
     subprocess.run([os.environ.get("CXX", "g++"), *options, source, "-o", program], check=True)
     return program

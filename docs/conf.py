@@ -27,7 +27,7 @@ html_title = f"limpet {version}"
 html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {
-    "header_links_before_dropdown": 8,
+    "header_links_before_dropdown": 9,
     "navbar_end": ["theme-switcher"],
     "navbar_persistent": ["search-button"],
     "navigation_with_keys": False,

@@ -1,10 +1,11 @@
 """Random problems whose answers are known exactly, and how far a sampler is from them.
 
-In base coordinates z a problem is easy: blocks on spheres, q_b(z) = |z_b|^2 - 1, and free Gaussian
-coordinates. The user's x is z pushed through random maps that keep volume (linear maps of unit
-determinant, and shears), which makes curved surfaces of uneven thickness and yet carries pi_eps to
-pi_eps and pi_s to pi_s. So there are exact draws from both, the share of time off S is known, and
-every point can be taken back to independent uniforms, which a test can hold against their law.
+In base coordinates z a problem is easy: blocks on spheres, q_b(z) = |z_b|^2 - 1, free Gaussian
+coordinates, and flat ones, q_i(z) = z_i. The user's x is z pushed through random maps that keep
+volume (linear maps of unit determinant, and shears), which makes curved surfaces of uneven
+thickness and yet carries pi_eps to pi_eps and pi_s to pi_s. So there are exact draws from both, the
+share of time off S is known, and every point can be taken back to independent uniforms, which a
+test can hold against their law.
 """
 
 import dataclasses
@@ -21,13 +22,13 @@ import scipy.stats
 
 import limpet
 from limpet.engine import Example, program
+from limpet.engine.xla import RUN_ONCE
 from limpet.kernels.base import Move
 from limpet.kernels.noise import Noise
 
 LARGEST = 12  # most unknowns of a random problem
 WIDTH = 256  # a problem of n unknowns gets this many chains, 256 // n times
 EVERYWHERE = (-np.inf, np.inf)
-FAST_TO_COMPILE = {"xla_backend_optimization_level": 1}  # most of the time goes into compiling
 PAIRS = 3  # pairs of functions f, g whose inner products test self-adjointness
 
 
@@ -63,26 +64,44 @@ class Problem:
     half: bool  # a wall: the last coordinate of the first block is >= 0
     span: tuple[float, float]  # walls: the first free coordinate is between these
     shears: tuple[Shear, ...]
+    flat: int = 0  # coordinates that are zero on the surface, after the free ones
+    turn: np.ndarray | None = None  # (m, flat), orthonormal columns: data made of the flat ones
+    varied: bool = False  # q and eps are multiplied by a function of the point, which cancels
 
     @property
     def m(self):
         """How many constraints."""
-        return len(self.spheres)
+        return len(self.spheres) + (self.flat if self.turn is None else len(self.turn))
 
     @property
     def n(self):
         """How many unknowns."""
-        return sum(self.spheres) + self.free
+        return sum(self.spheres) + self.free + self.flat
 
     @functools.cached_property
     def target(self):
         """What a user would write."""
-        return limpet.Target(
-            lambda x: _squares(self._blocks(self.base(x))) - 1,
-            self.eps,
-            log_density=(lambda x: -(self._free(x) ** 2).sum() / 2) if self.free else None,
-            inside=(lambda x: self._walls(self.base(x))) if self.has_walls else None,
+        inside = (lambda x: self._walls(self.base(x))) if self.has_walls else None
+        if not self.varied:
+            return limpet.Target(
+                lambda x: self._constraints(self.base(x)),
+                self.eps,
+                log_density=(lambda x: -(self._free(x) ** 2).sum() / 2) if self.free else None,
+                inside=inside,
+            )
+        eps, wave = jnp.asarray(self.eps), np.random.default_rng(self.n).normal(size=self.n)
+
+        def factor(x):
+            return jnp.exp(0.4 * jnp.sin(x @ wave))
+
+        target = limpet.Target(
+            lambda x: factor(x) * self._constraints(self.base(x)),
+            lambda x: factor(x) * eps,
+            log_density=lambda x: self.m * jnp.log(factor(x)) - (self._free(x) ** 2).sum() / 2,
+            inside=inside,
         )
+        target.scale = np.asarray(self.eps)  # as `freeze` does, at some start
+        return target
 
     @property
     def has_walls(self):
@@ -108,6 +127,8 @@ class Problem:
             parts.append(radius * direction)
         for low, high in self._spans:
             parts.append(scipy.special.ndtri(rng.uniform(low, high, size=(count, 1))))
+        flat = rng.normal(size=(count, self.flat)) if self.flat else np.empty((count, 0))
+        parts.append(flat * (0.0 if on else self._eps[len(self.spheres) :]))
         z = np.concatenate(parts, axis=1)
         for shear in self.shears:
             z = shear.there(z)
@@ -126,25 +147,29 @@ class Problem:
                 columns.append(scipy.special.betainc(shape, shape, (1 + cosine) / 2))
             turn = np.arctan2(block[:, -1], block[:, -2]) / (2 * np.pi) % 1
             columns.append(2 * turn if b == 0 and self.half else turn)
-        for free, (low, high) in zip(z[:, sum(self.spheres) :].T, self._spans, strict=True):
+        for free, (low, high) in zip(self._free_of(z).T, self._spans, strict=True):
             columns.append((scipy.special.ndtr(free) - low) / (high - low))
+        if not on:
+            columns += list(scipy.special.ndtr(self._flat_of(z) / self._eps[len(self.spheres) :]).T)
         return np.stack(columns, axis=1)
 
     def share_off(self, kernel):
         """The share of time that a sampler spends off the surface, by (3.11); walls cancel."""
         if Move.OFF not in kernel.moves:
             return float(not isinstance(kernel, limpet.SurfaceSampler))
-        off = np.prod([block_integral(*pair) for pair in zip(self.spheres, self._eps, strict=True)])
+        blocks = zip(self.spheres, self._eps, strict=False)  # flat ones have 1
+        off = np.prod([block_integral(*block) for block in blocks])
         on = kernel.on_probability / kernel.off_probability
         return off / (off + on)
 
     @property
     def _eps(self):
-        return np.broadcast_to(self.eps, self.m)
+        """Of each sphere and each flat coordinate."""
+        return np.broadcast_to(self.eps, len(self.spheres) + self.flat)
 
     @functools.cached_property
     def _radii(self):
-        return [_radius_law(*pair) for pair in zip(self.spheres, self._eps, strict=True)]
+        return [_radius_law(*pair) for pair in zip(self.spheres, self._eps, strict=False)]
 
     @property
     def _spans(self):
@@ -156,8 +181,20 @@ class Problem:
         cuts = np.cumsum([0, *self.spheres])
         return [z[..., i:j] for i, j in itertools.pairwise(cuts)]
 
+    def _constraints(self, z):
+        if self.turn is not None:
+            return jnp.asarray(self.turn) @ self._flat_of(z)
+        spheres = _squares(self._blocks(z)) - 1
+        return jnp.concatenate([spheres, self._flat_of(z)]) if self.flat else spheres
+
+    def _free_of(self, z):
+        return z[..., sum(self.spheres) : self.n - self.flat]
+
+    def _flat_of(self, z):
+        return z[..., self.n - self.flat :]
+
     def _free(self, x):
-        return self.base(x)[sum(self.spheres) :]
+        return self._free_of(self.base(x))
 
     def _walls(self, z):
         walls = [z[self.spheres[0] - 1]] if self.half else []
@@ -194,10 +231,27 @@ def block_integral(size, eps, f=lambda a: 1.0):
     return integral / (np.sqrt(2 * np.pi) * eps)
 
 
-def bent_problem(rng, spheres, free, eps, half=False, span=EVERYWHERE, bends=2):
+def bent_problem(rng, spheres, free, eps, half=False, span=EVERYWHERE, bends=2, flat=0):
     """A problem with these blocks, bent at random."""
-    shears = tuple(_random_shear(rng, sum(spheres) + free) for _ in range(bends))
-    return Problem(tuple(spheres), free, eps, half, span, shears)
+    shears = tuple(_random_shear(rng, sum(spheres) + free + flat) for _ in range(bends))
+    return Problem(tuple(spheres), free, eps, half, span, shears, flat)
+
+
+def dense_problem(m, seed):
+    """In 100 unknowns that all constraints involve: spheres, flat ones, and free coordinates."""
+    rng = np.random.default_rng(seed)
+    spheres, flat = {1: ((90,), 0), 33: ((4, 3, *[2] * 20), 11), 60: ((3, *[2] * 19), 40)}[m]
+    free = 100 - sum(spheres) - flat
+    return bent_problem(rng, spheres, free, eps=0.2, flat=flat)
+
+
+def crowded_problem(n, m, seed, varied=False):
+    """As many data as unknowns, or more: some unknowns are known by the prior alone."""
+    rng = np.random.default_rng(seed)
+    flat = n - n // 3
+    turn = np.linalg.qr(rng.normal(size=(m, flat)))[0]
+    problem = bent_problem(rng, (), n - flat, eps=0.3, flat=flat, bends=2 if n > 1 else 0)
+    return dataclasses.replace(problem, turn=turn, varied=varied)
 
 
 def random_problem(seed):
@@ -339,9 +393,9 @@ def p_values(problem, kernel, path) -> dict[str, float]:
     if 0 < share < 1:
         found["share"] = scipy.stats.binomtest(int(np.sum(~on)), len(on), share).pvalue
     if share > 0:
-        found |= _uniformity("off", problem.uniforms(x[~on], on=False))
+        found |= uniformity("off", problem.uniforms(x[~on], on=False))
     if share < 1:
-        found |= _uniformity("on", problem.uniforms(x[on], on=True))
+        found |= uniformity("on", problem.uniforms(x[on], on=True))
     odd = _waves(path) | _ratios(kernel, problem.target, path, share)
     return found | {name: symmetry_p_value(values.sum(axis=0)) for name, values in odd.items()}
 
@@ -351,7 +405,7 @@ def invariance_p_values(problem, kernel, chains, steps, seed) -> dict[str, float
     return p_values(problem, kernel, exact_path(problem, kernel, chains, steps, seed))
 
 
-def _uniformity(place, u):
+def uniformity(place, u):
     """Kolmogorov-Smirnov for each column, and for sums mod 1 of neighbours, uniform as well."""
     columns = {f"{place} {i}": u[:, i] for i in range(u.shape[1])}
     for i in range(u.shape[1] - 1):
@@ -380,7 +434,7 @@ def _waves(path):
 
 def _ratios(kernel, target, path, share):
     """More functions of X and Y that change sign with time: the parts of acceptance ratios."""
-    local = jax.jit(jax.vmap(_local, in_axes=(None, 0)), compiler_options=FAST_TO_COMPILE)
+    local = jax.jit(jax.vmap(_local, in_axes=(None, 0)), compiler_options=RUN_ONCE)
     points = [local(target, x) for x in path.x]
     values, normals, level = (np.stack(part) for part in zip(*points, strict=True))
     transposed = np.swapaxes(normals, -1, -2)

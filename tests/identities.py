@@ -73,9 +73,18 @@ def tangents(target, x):
     return jnp.linalg.qr(G, mode="complete")[0][:, G.shape[1] :]
 
 
+def noise(target, x):
+    """Eps for each constraint."""
+    eps = target.eps(x) if callable(target.eps) else target.eps
+    return jnp.broadcast_to(eps, target.q(x).shape)
+
+
 def log_off(target, x):
-    """Log of f_1 / k_1: exp(l) exp(-|q/eps|^2 / 2)."""
-    return target.log_density_at(x) - jnp.sum((target.q(x) / target.eps) ** 2) / 2
+    """Log of f_1 / k_1: exp(l) exp(-|q/eps|^2 / 2), over each eps if that varies."""
+    level = 0.0 if target.log_density is None else target.log_density(x)
+    if callable(target.eps):
+        level = level - jnp.sum(jnp.log(noise(target, x)))
+    return level - jnp.sum(scaled_q(target, x) ** 2) / 2
 
 
 def log_on(target, x):
@@ -111,7 +120,7 @@ def _landed(target, a, G, level):
 
 def scaled_q(target, x):
     """Q / eps."""
-    return target.q(x) / target.eps
+    return target.q(x) / noise(target, x)
 
 
 @partial(jax.jit, static_argnums=0, compiler_options=RUN_ONCE)
@@ -262,10 +271,11 @@ def _above(target, n, length):
     """The lifted surface of a target, longhand: points are x, and eta times a length."""
 
     def log_density(point):
-        return target.log_density_at(point[:n]) - jnp.sum((point[n:] / length) ** 2) / 2
+        x, eta = point[:n], point[n:] / length
+        return log_off(target, x) + jnp.sum(scaled_q(target, x) ** 2) / 2 - jnp.sum(eta**2) / 2
 
     def q(point):
-        return target.q(point[:n]) / target.eps - point[n:] / length
+        return scaled_q(target, point[:n]) - point[n:] / length
 
     return limpet.Target(q, 1.0, log_density=log_density)
 
@@ -285,6 +295,40 @@ def lifted(kernel, target, states, z) -> Pairs:
     T_x, T_y = (np.asarray(each(tangents, above, raised(s))) for s in (states, there))
     change = each(log_off, target, there.x) - each(log_off, target, states.x)
     begin, turn = (states, z, T_x, axes), (there, -np.asarray(p), T_y, axes)
+    return _there_and_back(kernel, target, begin, forward, turn, STAY, change, end[:n])
+
+
+def frame(target, x, length):
+    """The tangents of the lifted surface over x, as columns, and their Gram matrix's factor."""
+    B = jnp.concatenate([jnp.eye(len(x)), length * jax.jacrev(partial(scaled_q, target))(x)])
+    return B, jnp.linalg.cholesky(B.T @ B)
+
+
+def ambient(target, x, z, length):
+    """The momentum on the lifted surface that n standard normals stand for."""
+    B, L = frame(target, x, length)
+    return B @ jnp.linalg.solve(L.T, z)
+
+
+def coordinates(target, x, p, length):
+    """The reverse."""
+    B, L = frame(target, x, length)
+    return jnp.linalg.solve(L, B.T @ p)
+
+
+def crowded(kernel, target, states, z) -> Pairs:
+    """Moves on the lifted surface where m >= n, which take n normal numbers."""
+    n, length = len(states.x), max(kernel.steps, 3) * kernel.step_size * 2 / np.pi
+    above, lengths = _above(target, n, length), np.full(z.shape[-1], length)
+    raised = np.concatenate([states.x, length * np.asarray(each(scaled_q, target, states.x))])
+    there, forward = go(kernel, target, states, z, STAY)
+    h = np.full(z.shape[-1], step_size(kernel, STAY))
+    p = each(ambient, target, states.x, z, lengths)
+    end, p = each(Rattle(log_on, slides(kernel)), above, raised, p, h)
+    z_back = -np.asarray(each(coordinates, target, there.x, p, lengths))
+    axes = np.repeat(np.eye(n)[..., None], z.shape[-1], axis=-1)
+    change = each(log_off, target, there.x) - each(log_off, target, states.x)
+    begin, turn = (states, z, axes, axes), (there, z_back, axes, axes)
     return _there_and_back(kernel, target, begin, forward, turn, STAY, change, end[:n])
 
 

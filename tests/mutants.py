@@ -14,9 +14,11 @@ import limpet.kernels  # noqa: F401  (the modules below must be loaded)
 MODULES = [
     "limpet.geometry.linalg",
     "limpet.geometry.projection",
+    "limpet.geometry.metric",
     "limpet.kernels.base",
     "limpet.kernels.moves",
     "limpet.kernels.trajectory",
+    "limpet.kernels.graph",
     "limpet.kernels.lifted",
     "limpet.kernels.sas_moves",
     "limpet.kernels.sas",
@@ -56,6 +58,13 @@ def build(mutant: Mutant):
         }
     finally:
         sys.modules.update(originals)
+
+
+# what few constraints are projected with; many have an update of their own
+NEWTON_OF_FEW = (
+    "solve(inner(gradients, normals), values - level))\n"
+    "        return updates + 1, x, *target.values_and_normals(x)"
+)
 
 
 def _one(module, old, new):
@@ -125,8 +134,8 @@ SAS_MUTANTS = {
     "E: the kick's own normals for the foot's": _one(
         "kernels.sas",
         "slide, back, h, landings, leaves)",
-        "slide, back, h, landings._replace(first=first._replace(normals=normals),"
-        " factor=factor(normals)), leaves)",
+        "slide, back, h, landings._replace(first=first._replace(normals=away.normals),"
+        " factor=factor(away.normals)), leaves)",
     ),
     "Off: kick along the normals, not their dual basis": _one(
         "kernels.sas_moves",
@@ -166,7 +175,9 @@ SAS_MUTANTS = {
         "    second = _land(patient, target",
     ),
     "Newton along the normals of the moment": _one(
-        "geometry.projection", "x = x - along(normals, ", "x = x - along(gradients, "
+        "geometry.projection",
+        "x = x - along(normals, " + NEWTON_OF_FEW,
+        "x = x - along(gradients, " + NEWTON_OF_FEW,
     ),
     "walls ignored": _one(
         "kernels.sas", "inside=target.contains(proposal.x)", "inside=lands | True"
@@ -219,11 +230,11 @@ TRAVEL_MUTANTS = {
     ),
     "trajectory: gradient of the determinant upside down": (
         "SurfaceSampler",
-        _one("kernels.trajectory", "- jnp.sum(W * target", "+ jnp.sum(W * target"),
+        _one("kernels.trajectory", "- measure * pairing(", "+ measure * pairing("),
     ),
     "trajectory: the other measure's force": (
         "SurfaceSampler",
-        _one("kernels.trajectory", "W = measure * dual(", "W = (1 - measure) * dual("),
+        _one("kernels.trajectory", "- measure * pairing(", "- (1 - measure) * pairing("),
     ),
     "trajectory: energy of another step size": (
         "SurfaceSampler",
@@ -237,8 +248,8 @@ TRAVEL_MUTANTS = {
         "SurfaceSampler",
         _one(
             "kernels.trajectory",
-            "tangent(state.normals, state.factor, jax.grad(log_density)(state.x))",
-            "jax.grad(log_density)(state.x)",
+            "tangent(state.normals, state.factor, target.gradient(log_density, state.x))",
+            "target.gradient(log_density, state.x)",
         ),
     ),
     "trajectory: log density of the last slide alone": (
@@ -313,8 +324,8 @@ TRAVEL_MUTANTS = {
         "SAS",
         _one(
             "geometry.projection",
-            "along(normals, solve(inner(gradients, normals), values - level))",
-            "along(normals, solve(inner(gradients, normals), values))",
+            NEWTON_OF_FEW,
+            NEWTON_OF_FEW.replace("values - level", "values"),
         ),
     ),
     "Lifted: energy of eta dropped": (
@@ -356,5 +367,82 @@ TRAVEL_MUTANTS = {
             "return self.target.contains(point[: self.n])",
             "return jnp.bool_(True)",
         ),
+    ),
+}
+
+# of trajectories where constraints are as many as unknowns, or more
+CROWDED_MUTANTS = {
+    "no determinant": _one(
+        "kernels.graph", "place.log_density - half_log_det", "place.log_density - 0 * half_log_det"
+    ),
+    "the determinant twice": _one(
+        "kernels.graph", "return place.log_density - half", "return place.log_density - 2 * half"
+    ),
+    "energy of the data dropped": _one(
+        "kernels.graph", "level -= jnp.sum(values**2) / 2", "level -= 0.0"
+    ),
+    "slides of equal length in x": _one(
+        "kernels.graph",
+        "slide = h * jnp.sum(jnp.tril(here.factor) * noise.z, axis=1)",
+        "slide = h * noise.z",
+    ),
+    "momentum by the other triangle": _one(
+        "kernels.graph",
+        "jnp.tril(here.factor) * noise.z, axis=1",
+        "here.factor.T * noise.z, axis=1",
+    ),
+    "length of a slide without the metric": _one(
+        "kernels.graph", "jnp.sum(solve_lower(place.factor, slide) ** 2)", "jnp.sum(slide**2)"
+    ),
+    "energy of the first slide dropped": _one(
+        "kernels.graph",
+        "(graph.square(here, slide) - graph.square(there, path.slide))",
+        "(-graph.square(there, path.slide))",
+    ),
+    "energy of another step size": _one(
+        "kernels.graph", "/ (2 * h**2)", "/ (2 * kernel.step_size**2)"
+    ),
+    "first push twice": _one(
+        "kernels.graph",
+        "slide + h**2 / 2 * place.gradient",
+        "slide + h**2 * place.gradient",
+    ),
+    "last push left out": _one(
+        "kernels.graph", "slide = h**2 / 2 * there.gradient - back", "slide = -back"
+    ),
+    "no reverse check": _one(
+        "kernels.graph",
+        "returned=second.landed & graph.is_at(place, second.x)",
+        "returned=first.landed",
+    ),
+    "reverse check satisfied by any root": _one(
+        "kernels.graph",
+        "returned=second.landed & graph.is_at(place, second.x)",
+        "returned=second.landed",
+    ),
+    "walls ignored": _one(
+        "kernels.graph", "inside=graph.target.contains(there.x)", "inside=first.landed"
+    ),
+    "landing beside the normals": _one(
+        "kernels.graph",
+        "square * along(place.normals, change) - slide",
+        "0.9 * square * along(place.normals, change) - slide",
+    ),
+    "back along the normals of the start": _one(
+        "kernels.graph", "along(there.normals, change)", "along(place.normals, change)"
+    ),
+    "metric without the length": _one(
+        "kernels.graph", "self.length**2 * outer(normals, normals)", "outer(normals, normals)"
+    ),
+    "log density of the start kept": _one(
+        "kernels.graph", "log_density=below)", "log_density=state.log_density)"
+    ),
+    "values of the start kept": _one(
+        "kernels.graph", "values=there.values, log", "values=state.values, log"
+    ),
+    "goes on after a failure": _one(
+        "kernels.graph",
+        "Path(there, slide, sooner(met, _obstacle_in(there)))",
+        "Path(there, slide, _obstacle_in(there))",
     ),
 }

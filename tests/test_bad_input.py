@@ -4,9 +4,13 @@ Each refusal is limpet's own, names the argument, its value and what was expecte
 every other refusal.
 """
 
+import datetime
 import functools
+import itertools
 import math
 import re
+import tempfile
+import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -17,7 +21,7 @@ import pytest
 import xarray as xr
 
 import limpet
-from limpet import InputError, StartError
+from limpet import InputError, StartError, StoreError
 
 HERE = r"test_bad_input\.py:\d+"  # a message that blames a function says where in it
 SINGLE = jnp.asarray([0.1, 0.2, 0.3], dtype=jnp.float32)
@@ -94,7 +98,21 @@ CONSTRAINTS = [
     Case("none", lambda: limpet.Target(None, 0.1), r"^q=None: expected a function"),
     Case("array", lambda: limpet.Target([1.0, 2.0], 0.1), r"^q=\[1.0, 2.0\]: expected a function"),
     Case("matrix", lambda: sample(lambda x: jnp.outer(x, x)), r"^q .*shape \(3, 3\): .* a vector"),
-    Case("too many", lambda: sample(lambda x: x), r"^q .*m = 3 .*n = 3 .*expected m < n"),
+    Case(
+        "too many for a surface",
+        lambda: sample(lambda x: x, kernel=limpet.SAS()),
+        r"^q .*m = 3 .*n = 3 .*limpet\.SAS expected m < n.*no room.*kernel=limpet\.Lifted\(\)",
+    ),
+    Case(
+        "too many to be on it",
+        lambda: limpet.SurfaceSampler().init(limpet.Target(lambda x: x, 0.1), jnp.ones(3)),
+        r"^q .*m = 3 .*limpet\.SurfaceSampler expected m < n.*kernel=limpet\.Lifted\(\)",
+    ),
+    Case(
+        "too many for a ladder",
+        lambda: limpet.ladder(limpet.Target(lambda x: jnp.tile(x, 2), 1), NORTH, eps=[1, 2]),
+        r"^q .*m = 6 .*limpet\.SAS expected m < n",
+    ),
     Case("no constraints", lambda: sample(lambda x: x[:0]), r"^q returned no constraints \(m = 0"),
     Case("scalar", lambda: sample(lambda x: x @ x - 1), r"^q returned a scalar: .*jnp\.array\("),
     Case("ints", lambda: sample(lambda x: jnp.array([1])), r"^q returned int64: expected real"),
@@ -114,7 +132,8 @@ CONSTRAINTS = [
     Case(
         "bent by a loop",
         lambda: sample(lambda x: straight(x) * sphere(x)),
-        r"^the second derivative of q .*while_loop.*limpet\.SAS\(\)",
+        r"^the second derivative of q .*while_loop.*diffrax\.DirectAdjoint\(\).*throw=False"
+        r".*limpet\.SAS\(\)",
     ),
     Case("two arguments", lambda: sample(lambda x, y: x), r"^q .*argument: 'y'"),
     Case("index", lambda: sample(lambda x: x[7] * x[:1]), r"^q .*index 7\b.*\b3\b"),
@@ -133,6 +152,63 @@ CONSTRAINTS = [
     Case("squared", lambda: sample(lambda x: sphere(x) ** 2), "squared", StartError),
     Case("nan gradient", lambda: sample(distances), "gradient of q .*not finite .*nan", StartError),
     Case("defined at one point", lambda: sample(lonely), r"\|q\| = 2 .*empty", StartError),
+]
+
+
+def line(x, data):
+    return x[0] * data["at"] + x[1] - data["y"]
+
+
+def fit(start=(1.0, 0.5), eps=0.1, kernel=None, derivatives=None, **data):
+    data = {"at": np.arange(3.0), "y": np.arange(3.0)} | data
+    target = limpet.Target(line, eps, data=data, derivatives=derivatives)
+    return limpet.sample(target, start, kernel=kernel, draws=2, chains=2, warmup=0)
+
+
+def resume_with_other_data():
+    store = tempfile.mkdtemp() + "/line.zarr"
+    data = {"at": np.arange(3.0), "y": np.arange(3.0)}
+    target = limpet.Target(line, 0.5, data=data)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        limpet.sample(target, [1.0, 0.5], draws=2, chains=2, warmup=0, store=store)
+    other = limpet.Target(line, 0.5, data=data | {"y": data["y"] + 1})
+    limpet.resume(store, other)
+
+
+DATA = [
+    Case("noise zero", lambda: fit(eps=lambda x, d: 0 * x[0]), r"^eps is zero at the start"),
+    Case("noise negative", lambda: fit(eps=lambda x, d: -x[0]), r"^eps is negative .*-1\.0, for"),
+    Case("noise nan", lambda: fit(eps=lambda x, d: jnp.log(-x[0])), r"^eps is not a number at"),
+    Case("noise infinite", lambda: fit(eps=lambda x, d: 1 / (x[0] - 1)), r"^eps is infinite at"),
+    Case(
+        "one noise negative",
+        lambda: fit(eps=lambda x, d: 1.5 - d["at"]),
+        r"^eps is negative at .*-0\.5, for constraint 2\. Expected .*jnp\.exp",
+    ),
+    Case("noises", lambda: fit(eps=lambda x, d: x), r"^eps returned .*shape \(2,\) but .*m = 3"),
+    Case("noise a list", lambda: fit(eps=lambda x, d: [x[0]]), r"^eps returned a list but .*m = 3"),
+    Case("noise whole", lambda: fit(eps=lambda x, d: jnp.int64(1)), r"^eps returned int64: .*real"),
+    Case("noise of x alone", lambda: fit(eps=lambda x: x[0]), r"^eps could not .*2 were given"),
+    Case(
+        "noise of a ladder",
+        lambda: limpet.ladder(limpet.Target(sphere, lambda x: x[2]), NORTH, eps=[0.1]),
+        r"^target=Target\(q=sphere, eps=<lambda>\) has a function for eps: .*numbers for eps",
+    ),
+    Case("missing", lambda: fit(y=np.array([0.0, np.nan, 1.0])), r"^data\['y'\] .*nan at \[1\]"),
+    Case("words", lambda: fit(y=["a", "b", "c"]), r"^data\['y'\].*='a': expected an array of real"),
+    Case("complex data", lambda: fit(y=np.ones(3, complex)), r"^data\['y'\]=.*array of real"),
+    Case("none at all", lambda: limpet.Target(line, 1, data={}), r"^data=\{\} has no arrays"),
+    Case("other shape", lambda: fit(y=np.ones(5)), rf"^q could not .*{HERE}.*sub got"),
+    Case("not given", lambda: sample(line, start=[1.0, 1.0]), r"^q could not .*argument: 'data'"),
+    Case("other data", resume_with_other_data, r"is of another target: data, q differ", StoreError),
+    Case("derivatives", lambda: fit(derivatives="both"), r"^derivatives='both': .*'forward', 'rev"),
+    Case("too many to slide", lambda: fit(kernel=limpet.SAS()), r"^q .*m = 3 .*n = 2 .*m < n"),
+    Case(
+        "forward of a custom rule",
+        lambda: sample(lambda x: jnp.tile(straight(x) * x, 2)),
+        r"^the derivative of q .*custom_vjp.*derivatives=\"forward\".*\"reverse\"",
+    ),
 ]
 
 TOLERANCES = [
@@ -159,7 +235,7 @@ STARTS = [
     Case("nan", lambda: sample(start=[0, math.nan, 1]), r"^start .*number 1 of point 0 is nan"),
     Case("infinite", lambda: sample(start=[[0, 0, 1], [math.inf, 0, 0]]), r"^start .*point 1 is i"),
     Case("strings", lambda: sample(start=["a", "b"]), r"^start=\['a', 'b'\]: expected real"),
-    Case("none", lambda: sample(start=None), r"^start=None: expected real"),
+    Case("none", lambda: sample(start=None), r"^start is missing: expected a point"),
     Case("bools", lambda: sample(start=[True, False]), r"^start=\[True, False\]: expected real"),
     Case("complex", lambda: sample(start=[1j, 0]), r"^start=\[1j, 0\]: expected real"),
     Case("empty", lambda: sample(start=[]), r"^start=\[\] is empty"),
@@ -175,7 +251,11 @@ STARTS = [
     ),
     Case("mixed names", lambda: sample(start={1: 1.0, "a": 0.0}), r"^start.*names"),
     Case("too long", lambda: sample(start=np.ones(0)), r"^start=array\(\[\].* is empty"),
-    Case("too short", lambda: sample(start=[1.0]), r"^q .*m = 1 .*n = 1 unknowns"),
+    Case(
+        "too short",
+        lambda: sample(start=[1.0], kernel=limpet.SAS()),
+        r"^q .*m = 1 .*n = 1 unknowns",
+    ),
     Case("dict unknown to q", lambda: sample(start={"a": [0.0, 1.0]}), rf"^q .*{HERE}.*'dict'"),
     Case(
         "outside the walls",
@@ -358,6 +438,135 @@ CALLS = [
     ),
 ]
 
+
+def named(dims=None, coords=None, **start):
+    start = {"bead": np.eye(3)[:2], **start}
+    target = limpet.Target(sphere_of_dict, 0.01)
+    return limpet.sample(target, start, draws=2, chains=2, warmup=0, dims=dims, coords=coords)
+
+
+def labelled(labels, **start):
+    return named({"bead": ["which", "axis"]}, {"axis": labels}, **start)
+
+
+def store_many_labels():
+    words = {"coords": {"x_dim": [f"{k:0300}" for k in range(20_000)]}}
+    limpet.sample(SPHERE, np.ones(20_000), store=f"{tempfile.mkdtemp()}/run.zarr", **words)
+
+
+XYZ = ["x", "y", "z"]
+COORDINATES = [
+    Case("list", lambda: named(["a", "b"]), r"^dims=\['a', 'b'\]: expected a dict .*\{'bead': \["),
+    Case("word", lambda: named("axis"), r"^dims='axis': expected a dict from variables to lists"),
+    Case(
+        "unknown", lambda: named({"bad": ["a"]}), r"^dims has 'bad', which is no .*some of 'bead'"
+    ),
+    Case("number for a name", lambda: named({3: ["a"]}), r"^dims has 3, which is no variable: "),
+    Case(
+        "too few",
+        lambda: named({"bead": ["a"]}),
+        r"^dims of 'bead'=\['a'\] has 1 name, but 'bead' has shape \(2, 3\): expected 2, one for",
+    ),
+    Case(
+        "too many", lambda: named({"bead": [*"abc"]}), r"^dims of 'bead'=.* 3 names, .*expected 2"
+    ),
+    Case("one word", lambda: named({"bead": "axis"}), r"^dims of 'bead'='axis' has 1 name, but"),
+    Case(
+        "of a number", lambda: named({"a": ["b"]}, a=1.0), r"^dims of 'a'=.*shape \(\): expected 0"
+    ),
+    Case(
+        "no names", lambda: named({"bead": [0, 1]}), r"^dims of 'bead'=\[0, 1\]: .*list of strings"
+    ),
+    Case(
+        "none", lambda: named({"bead": None}), r"^dims of 'bead'=None: expected a list of strings"
+    ),
+    Case(
+        "twice", lambda: named({"bead": ["a", "a"]}), r"^dims of 'bead'=\['a', 'a'\] has 'a' twice"
+    ),
+    Case("chain", lambda: named({"bead": ["a", "chain"]}), r"^dims .*'chain' is an axis of every"),
+    Case("draw", lambda: named({"bead": ["draw", "a"]}), r"^dims .*'draw' is an axis of every var"),
+    Case(
+        "variable", lambda: named({"bead": ["bead", "a"]}), r"^dims .*'bead' is the name of a var"
+    ),
+    Case("slash", lambda: named({"bead": ["a/b", "a"]}), r"^dims .*'a/b'.*without a '/'"),
+    Case(
+        "empty name",
+        lambda: named({"bead": ["", "a"]}),
+        r"^dims of 'bead'=\['', 'a'\]: .*printable",
+    ),
+    Case("escape", lambda: named({"bead": ["\x1b", "a"]}), r"^dims .*'\\x1b'.*expected printable"),
+    Case("long", lambda: named({"bead": ["a" * 301, "a"]}), r"^dims .*1 to 300 letters"),
+    Case(
+        "two lengths",
+        lambda: named({"bead": ["which", "axis"], "end": ["axis"]}, end=[0.1, 0.2]),
+        r"^dims: 'axis' has length 3 in 'bead' but 2 in 'end': expected one length, or two names",
+    ),
+    Case(
+        "length of another's own",
+        lambda: named({"bead": ["end_dim", "axis"]}, end=[0.1] * 4),
+        r"^dims: 'end_dim' has length 2 in 'bead' but 4 in 'end'",
+    ),
+    Case("labels alone", lambda: named(coords=XYZ), r"^coords=\['x', 'y', 'z'\]: expected a dict"),
+    Case(
+        "nobody's",
+        lambda: named({"bead": ["which", "axis"]}, {"axes": XYZ}),
+        r"^coords has 'axes', which is no axis .*expected some of 'which', 'axis'; dims gives",
+    ),
+    Case("of chains", lambda: named(coords={"chain": [0, 1]}), r"^coords has 'chain', which is no"),
+    Case(
+        "no axes at all",
+        lambda: limpet.sample(SPHERE, {"a": 1.0}, coords={"b": [1]}),
+        r"^coords has 'b', .*expected none, for they have no axes",
+    ),
+    Case(
+        "too few labels", lambda: labelled(["x"]), r"^coords of 'axis'=\['x'\] has 1 label: .* 3,"
+    ),
+    Case(
+        "too many labels", lambda: labelled([*"xyzt"]), r"^coords of 'axis'=.*4 labels: expected 3"
+    ),
+    Case("endless labels", lambda: labelled(range(10**15)), r"^coords .*1000000000000000 labels: "),
+    Case("more than endless", lambda: labelled(itertools.count()), r"^coords .*a list of 3 labels"),
+    Case("letters", lambda: labelled("xyz"), r"^coords of 'axis'='xyz': expected a list of 3 lab"),
+    Case("unordered", lambda: labelled({1, 5, 9}), r"^coords of 'axis'=\{1, 5, 9\}: expected a li"),
+    Case(
+        "no labels", lambda: labelled(None), r"^coords of 'axis'=None: expected a list of 3 labels"
+    ),
+    Case("same", lambda: labelled(["x", "y", "x"]), r"^coords .*has 'x' 2 times: .*that differ"),
+    Case(
+        "same number", lambda: labelled([1, 1.0, 2]), r"^coords .*has 1\.0 2 times: .*that differ"
+    ),
+    Case("mixed", lambda: labelled(["x", 1, 2]), r"^coords .*has strings and numbers: .*one kind"),
+    Case(
+        "none among them", lambda: labelled(["x", "y", None]), r"^coords .*None, a NoneType, cannot"
+    ),
+    Case("bools", lambda: labelled([True, False, 2]), r"^coords .*True, a bool, cannot be a label"),
+    Case(
+        "nan label", lambda: labelled([0.5, math.nan, 1]), r"^coords .*nan, a float, .*finite num"
+    ),
+    Case("huge", lambda: labelled([2**63, 1, 2]), r"^coords .*9223372036854775808, a int, cannot"),
+    Case(
+        "date",
+        lambda: labelled([datetime.date(2026, 1, k) for k in (1, 2, 3)]),
+        r"^coords .*datetime\.date\(2026, 1, 1\), a date, .*of anything else take str\(",
+    ),
+    Case(
+        "lapses",
+        lambda: labelled([*np.arange(3).astype("m8[s]")]),
+        r"^coords .*timedelta64\(0,'s'\), a timedelta64, cannot",
+    ),
+    Case(
+        "dates",
+        lambda: labelled(np.arange("2026-01-01", "2026-01-04", dtype="M8[D]")),
+        r"^coords .*shape \(3,\) and type datetime64\[D\]: .*of dates take \.astype\(str\)",
+    ),
+    Case("matrix", lambda: labelled(np.eye(3)), r"^coords .*shape \(3, 3\) and type float64: "),
+    Case(
+        "lists", lambda: labelled([[1], [2], [3]]), r"^coords .*: \[1\], a list, cannot be a label"
+    ),
+    Case("two lines", lambda: labelled(["a\nb", "c", "d"]), r"^coords .*'a\\nb' cannot be printed"),
+    Case("too many to store", store_many_labels, r"^coords has 20,000 labels, .*at most 4,194,304"),
+]
+
 RESULTS = [
     Case(
         "three axes",
@@ -381,6 +590,8 @@ GROUPS = {
     "functions": FUNCTIONS,
     "kernel": KERNELS,
     "calls": CALLS,
+    "data": DATA,
+    "coordinates": COORDINATES,
     "results": RESULTS,
 }
 CASES = {f"{group}: {case.name}": case for group, cases in GROUPS.items() for case in cases}

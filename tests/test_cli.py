@@ -268,6 +268,19 @@ def test_what_is_given_is_passed_on_and_the_rest_is_as_in_limpet_sample(problem,
     assert options == none | numbers | {"keep_surface": True}
 
 
+def test_a_file_may_name_axes_and_the_places_along_them(folder):
+    path = folder / "named.py"
+    path.write_text(f'{CIRCLE}\ndims = {{"x": ["way"]}}\ncoords = {{"way": ["east", "north"]}}\n')
+    options = ("--draws", 5, "--chains", 4, "--warmup", 0, "--json")
+    checked("sample", path, "-o", folder / "named.zarr", *options)
+    posterior = limpet.open(folder / "named.zarr").posterior
+    assert posterior["x"].sel(way="north").shape == (4, 5)
+    path.write_text(f"{CIRCLE}\ndims = 2\n")
+    result = checked("sample", path, "-o", folder / "another.zarr", code=1)
+    line = path.read_text().splitlines().index("dims = 2") + 1
+    assert f"named.py, line {line}: dims=2: expected a dict" in result.stderr
+
+
 def test_a_file_may_choose_the_kernel_and_import_its_neighbours(folder):
     (folder / "neighbour.py").write_text("SIGMA = 0.25\n")
     path = folder / "walk.py"

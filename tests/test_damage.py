@@ -355,6 +355,27 @@ EDITS = [
     *(("run", value) for value in ("x", "0" * 32, 5)),
     *(("format", value) for value in (3, 4, "5", None)),
     *(("keep_surface", value) for value in (False, 1)),
+    *(("coordinates", value) for value in (None, 3, {}, {"dims": {}}, {"dims": {}, "coords": {}})),
+    *(
+        ("coordinates", {"dims": dims, "coords": {}})
+        for dims in (None, 3, {"x": ["a"]}, {"x": "a"}, {"x": ["a", "b"]}, {"y": ["a"]}, {"x": [3]})
+    ),
+    *(("coordinates", {"dims": {"x": [name]}, "coords": {}}) for name in ("chain", "x", "\x1b[2J")),
+    *(
+        ("coordinates", {"dims": {}, "coords": {"x_dim": labels}})
+        for labels in (None, "ab", ["a"], ["a", "b"], ["a", "a"], ["a", 1], [0, 1], [True, False])
+    ),
+    *(
+        ("coordinates", {"dims": {}, "coords": {"x_dim": labels}})
+        for labels in (
+            [float("nan"), 1],
+            [2**70, 1],
+            ["\x1b[2J", "b"],
+            [nested(400), 1],
+            [1] * 9**5,
+        )
+    ),
+    ("coordinates", {"dims": {}, "coords": {"y_dim": [1, 2]}}),
     ("limpet_version", "\x1b]0;evil\x07"),
     ("draws", delete),
     ("unknown", 1),
@@ -371,6 +392,28 @@ def test_edits_of_the_specification_are_refused_or_do_no_harm(stores, copied, ho
         # another number of draws is what limpet.resume(draws=...) asks for; none is forged
         assert found == "refused" or (honest and name == "draws"), (name, value)
         shutil.rmtree(path.parent)
+
+
+@pytest.mark.parametrize(
+    ("coords", "said"),
+    [
+        ({"way": ["east"]}, r"coords of 'way'=\['east'\] has 1 label: expected 2"),
+        ({"way": [None, "north"]}, "None, a NoneType, cannot be a label"),
+        ({"road": ["east", "north"]}, "coords has 'road', which is no axis"),
+        (["east", "north"], r"coords=\['east', 'north'\]: expected a dict"),
+    ],
+    ids=["length", "type", "axis", "list"],
+)
+def test_labels_of_a_store_are_not_trusted(tmp_path, coords, said):
+    path, options = tmp_path / "run.zarr", {"draws": 20, "chains": 2, "progress": False}
+    words = {"dims": {"x": ["way"]}, "coords": {"way": ["east", "north"]}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", limpet.LimpetWarning)
+        limpet.sample(TARGET, [1.0, 0.0], store=path, **words, **options)
+    edited(path, "coordinates", {"dims": {"x": ["way"]}, "coords": coords}, honest=True)
+    for action in (limpet.open, lambda path: limpet.resume(path, TARGET, progress=False)):
+        with pytest.raises(limpet.StoreError, match=f"run is damaged: coordinates: .*{said}"):
+            action(path)
 
 
 ROOTS = ["", "{", "[]", "null", "{}", '{"attributes": 3}', '{"attributes": {"limpet": []}}']

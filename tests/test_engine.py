@@ -3,7 +3,7 @@
 import signal
 import threading
 import time
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +41,7 @@ def test_a_program_is_the_step_for_many_chains_and_turns(step):
 
 
 def factorised(constants, carry, inputs):
-    """The same, with a matrix: chains go one after the other then."""
+    """The same, with a matrix, whose batches are made by one thread at a time."""
     one = jnp.linalg.cholesky(jnp.eye(2) + 0 * carry[0])[0, 0]
     return add(constants, one * carry, inputs)
 
@@ -53,6 +53,18 @@ def test_xla_does_the_same_in_blocks(step, block):
     carries, outputs = run(np.asarray(2.0), CARRIES, INPUTS)
     np.testing.assert_array_equal(carries, CARRIES + 16)
     assert outputs.shape == (3, 8, 2)
+
+
+def test_batches_of_matrices_in_several_threads_do_not_wait_for_each_other():
+    def smallest(constants, carry, inputs):
+        return add(constants, carry + 0 * jnp.linalg.eigvalsh(jnp.outer(carry, carry))[0], inputs)
+
+    run = xla.scan(smallest, *EXAMPLE, 64, 4)
+    carries, inputs = np.resize(CARRIES, (64, 2)), np.ones((64, 40, 2))
+    with ThreadPoolExecutor(4) as threads:
+        calls = [threads.submit(run, np.asarray(2.0), carries, inputs) for _ in range(40)]
+    for call in calls:
+        np.testing.assert_allclose(call.result()[0], carries + 80)
 
 
 def test_matrices_are_known_wherever_they_are():

@@ -11,11 +11,14 @@ HOUSE = Path(limpet.__file__).parent
 LONGEST = 400  # lines of a file
 # a module or package, and those on its line, import from lines above, or from itself
 ROOMS = [
-    ["errors", "shapes", "lanes"],
+    ["errors", "lanes"],
+    ["sparse"],
+    ["shapes"],
     ["layout", "engine"],
+    ["coordinates"],
     ["target_checks"],
     ["target"],
-    ["geometry"],
+    ["geometry", "models"],
     ["kernels"],
     ["run"],
     ["draws"],

@@ -5,6 +5,7 @@ warm-up and its sampling, and between the steps of writing a file. Each time the
 of before and more; in the end they must be those of a run that was never killed.
 """
 
+import contextlib
 import os
 import random
 import signal
@@ -24,36 +25,54 @@ from limpet.run.tile_run import LOOK
 LOST_LOOKS = round(5 / LOOK)  # looks at a run, which are at least LOOK seconds apart, in 5 seconds
 
 
-def begin(path, cache, *more):
+@contextlib.contextmanager
+def runs(path, cache):
+    """What makes runs that are to be killed."""
     # compiled once: else this would test XLA, not limpet
     settings = {
         "JAX_COMPILATION_CACHE_DIR": str(cache),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
-    script = [sys.executable, Path(__file__).with_name("killed.py"), path, *more]
-    return subprocess.Popen(
-        script, stdout=subprocess.PIPE, text=True, env=os.environ | settings, bufsize=1
-    )
+    script = [sys.executable, Path(__file__).with_name("killed.py"), path]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        script, stdin=pipe, stdout=pipe, text=True, env=os.environ | settings, bufsize=1
+    ) as maker:
+        yield maker
+        maker.stdin.close()
+        assert maker.wait() == 0
 
 
-def killed(process, seconds):
-    """Kill a run this long after its first look, or wait until it kills itself; what it said."""
-    said = []
-    with process:
-        if seconds is not None:
-            said.append(process.stdout.readline())
+def killed(maker, seconds, file):
+    """Kill a run this long after its first look, or let it kill itself at a file; what it said."""
+    print("" if file is None else file, file=maker.stdin, flush=True)
+    said, process = [], None
+    for line in maker.stdout:
+        word, *more = line.split()
+        if word == "ended":
+            assert int(*more) == -signal.SIGKILL
+            return said
+        if word == "begun":
+            process = int(*more)
+        else:
+            said.append(int(word))
+        if seconds is not None and process is not None and said:
             time.sleep(seconds)
-            process.kill()
-        said += process.stdout.read().split()
-    assert process.returncode == -signal.SIGKILL
-    return [int(word) for word in said if word.strip().isdigit()]
+            os.kill(process, signal.SIGKILL)
+            seconds = None
+    pytest.fail("runs are not made any more")
 
 
 def kill_again_and_again(path, cache, moments):
     """Kill a run at these moments: after some seconds, or at a number of file; the draws left."""
+    with runs(path, cache) as maker:
+        return kill_runs_of(maker, path, moments)
+
+
+def kill_runs_of(maker, path, moments):
     before = np.empty((128, 0, 2))
     for seconds, file in moments:
-        said = killed(begin(path, cache, *([str(file)] if file else [])), seconds)
+        said = killed(maker, seconds, file)
         if not path.exists():  # killed before there was a store: nothing was promised
             continue
         x = limpet.open(path).posterior["x"].load().values

@@ -11,12 +11,13 @@ import limpet
 from limpet import lanes
 from limpet.engine import xla
 from limpet.kernels import noise
-from limpet.lanes import primitives
+from limpet.lanes import primitives, width
+from limpet.lanes.loops import workspace
 from limpet.run import tile
 from limpet.run.tuning import Tuner
 
 rng = np.random.default_rng(0)
-POINTS = rng.normal(size=(7, 24))  # lanes go by fours
+POINTS = rng.normal(size=(7, 24))  # lanes go by fours or eights
 A = rng.normal(size=(5, 24, 24))
 PLACES = np.array([3, 1, 1, 23, -1, 99, 0, 7] * 4)
 
@@ -95,6 +96,41 @@ FUNCTIONS = {
     "substitution, several": lambda x: solve_triangular(
         nearly_singular(x) + jnp.eye(12), A[0, :12, :7], trans=1
     ),
+    "Cholesky of two": lambda x: jnp.linalg.cholesky(jnp.stack([definite(x), definite(-x) + 1])),
+    "elimination": lambda x: lax.linalg.lu(nearly_singular(x)),
+    "elimination, wide": lambda x: lax.linalg.lu(x.reshape(2, 3, 4)),
+    "elimination, tall": lambda x: lax.linalg.lu(x[:21].reshape(7, 3)),
+    "elimination of zeros": lambda x: lax.linalg.lu(jnp.outer(x[:3] * 0, x[:4])),
+    "elimination of no columns": lambda x: lax.linalg.lu(jnp.zeros((3, 0)) * x[0]),
+    "nothing to solve": lambda x: lax.linalg.tridiagonal_solve(*[x[:0]] * 3, jnp.outer(x[:0], x)),
+    "nothing to sort": lambda x: jnp.argsort(x[:0]),
+    "any solve": lambda x: jnp.linalg.solve(nearly_singular(x), x[:12]),
+    "derivatives of any solve": jax.jacrev(
+        lambda x: jnp.linalg.solve(x[:16].reshape(4, 4), x[20:])
+    ),
+    "determinant": lambda x: jnp.linalg.slogdet(nearly_singular(x)),
+    "three diagonals": lambda x: lax.linalg.tridiagonal_solve(
+        x[:8], x[8:16], x[16:], jnp.outer(x[:8], x[:3])
+    ),
+    "three diagonals, singular": lambda x: lax.linalg.tridiagonal_solve(
+        x[:3], x[3:6] * 0, x[6:9] * 0, x[:3, None]
+    ),
+    "one number on three diagonals": lambda x: lax.linalg.tridiagonal_solve(
+        x[:1], x[1:2], x[2:3], x[3:4, None]
+    ),
+    "derivatives of three diagonals": jax.jacfwd(
+        lambda x: lax.linalg.tridiagonal_solve(x[:5], x[5:10], x[10:15], x[15:20, None])
+    ),
+    "sort": jnp.sort,
+    "sort of columns": lambda x: jnp.sort(x.reshape(3, 8), axis=0, descending=True),
+    "order, with ties": lambda x: (jnp.argsort(jnp.round(x)), jnp.lexsort((x, jnp.round(x)))),
+    "order, NaN and zeros": lambda x: jnp.argsort(
+        jnp.where(x > 1, jnp.nan, jnp.where(abs(x) < 0.5, -0.0, jnp.where(x < -1, 0.0, x)))
+    ),
+    "order of flags": lambda x: jnp.argsort(x > 0),
+    "sort of one": lambda x: jnp.sort(x[:1]),
+    "derivative of a sort": jax.grad(lambda x: jnp.sum(jnp.sort(x) * jnp.arange(24))),
+    "median": jnp.median,
     "Gauss": lambda x: primitives.solve(nearly_singular(x), x[:12]),
     "pivots": lambda x: jnp.prod(primitives.pivots(nearly_singular(x))) ** 2,
     "scan": lambda x: damped(x, 24),
@@ -103,6 +139,12 @@ FUNCTIONS = {
     "scan, backwards": lambda x: lax.scan(lambda c, y: (c + y, c * y), 0.0, x, reverse=True),
     "long scan": lambda x: lax.fori_loop(0, 500, lambda i, c: c * 0.99 + jnp.cos(i + c), x),
     "carried round": lambda x: lax.fori_loop(0, 3, lambda _, c: (c[1], c[2], c[0]), (x, 2 * x, -x)),
+    "carried beside": lambda x: lax.fori_loop(
+        0, 3, lambda _, c: (c[0] * 0.5 + 1, c[1] * 0.3 + c[0], c[2] * 0.2 - c[1]), (x, 2 * x, -x)
+    ),
+    "carried twice": lambda x: lax.fori_loop(
+        0, 3, lambda _, c: 2 * (jnp.sin(c[0]) + c[1] * 0.1,), (x, 2 * x)
+    ),
     "while": lambda x: lax.while_loop(lambda c: jnp.sum(c**2) > 1, lambda c: c * 0.7, x),
     "while, in batches": lambda x: jax.vmap(
         lambda y: lax.while_loop(lambda c: jnp.sum(c**2) > 0.1, lambda c: c * 0.6, y)
@@ -162,15 +204,19 @@ STARTS = {sphere: np.eye(100)[0], dense: np.full(24, 0.5), prey: np.ones(4)}
 )
 def test_steps_in_memory_are_those_of_xla(q, kernel):
     """Moves, points and what became of each proposal, with arrays in memory."""
-    width, steps = 6, 8
-    starts = limpet.find_start(limpet.Target(q, 0.05), STARTS[q], count=width, seed=1)
+    chains, steps = 6, 8
+    starts = limpet.find_start(limpet.Target(q, 0.05), STARTS[q], count=chains, seed=1)
     target = limpet.Target(q, 0.05).freeze(jnp.asarray(starts[0]))
-    carry = tile.first_states(kernel, target, starts), noise.generators(0, 0, width)
-    scales = Tuner(kernel, kernel.parameters(target), width, 0).scales(0, steps)
+    carry = tile.first_states(kernel, target, starts), noise.generators(0, 0, chains)
+    scales = Tuner(kernel, kernel.parameters(target), chains, 0).scales(0, steps)
     constants = kernel, target
     example = [jax.tree.map(lambda leaf: leaf[0], carry), jax.tree.map(lambda a: a[0, 0], scales)]
     ours = lanes.scan(tile.step, constants, *example, registers=16)(constants, carry, scales)
-    theirs = xla.scan(tile.step, constants, *example, width, steps)(constants, carry, scales)
+    theirs = xla.scan(tile.step, constants, *example, chains, steps)(constants, carry, scales)
+    fewer = lanes.scan(tile.step, constants, *example, registers=16, chains=width.FEW)
+    few_lanes = fewer(constants, carry, scales)
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(few_lanes), strict=True):
+        np.testing.assert_array_equal(a, b)  # to the last bit, however many go side by side
     np.testing.assert_array_equal(ours[1].code, theirs[1].code)
     np.testing.assert_allclose(ours[1].x, theirs[1].x, atol=1e-9)
     for a, b in zip(jax.tree.leaves(ours[0]), jax.tree.leaves(theirs[0]), strict=True):
@@ -188,6 +234,46 @@ def test_a_scan_of_any_length_is_one_loop():
     assert abs(len(texts[0]) - len(texts[1])) < 50
 
 
+def test_large_arrays_have_fewer_lanes(monkeypatch):
+    program = jax.make_jaxpr(lambda _, c, x: (c, jnp.cumsum(x)))((), 0.0, jnp.zeros(24))
+    assert "<8 x double>" in lanes.operations.written_as_loops(program, 0, 1)
+    assert "<8 x double>" not in lanes.operations.written_as_loops(program, 0, 1, 16, width.FEW)
+    monkeypatch.setattr(width, "MOST_FOR_MANY", 1_000)
+    assert "<8 x double>" not in lanes.operations.written_as_loops(program, 0, 1)
+
+
 def test_too_large_a_program_is_refused():
     with pytest.raises(lanes.UnsupportedError, match="more than 1024 MB"):
         in_memory(lambda x: jnp.cumsum(jnp.outer(jnp.tile(x, 400), jnp.tile(x, 400))), POINTS, 16)
+
+
+def test_memory_that_is_not_there_is_told(monkeypatch):
+    monkeypatch.setattr(workspace, "LARGEST", 2**60)
+    beyond = 2**40, 24  # numbers that no processor can tell apart by their addresses
+    with pytest.raises(MemoryError, match=r"needs \d+ MB of memory, .*: try workers=1"):
+        in_memory(lambda x: jnp.sum(jnp.cumsum(jnp.broadcast_to(x, beyond), axis=1)), POINTS, 16)
+
+
+def chain_of_products(x):
+    """Derivatives of products of products: read on their diagonal alone, and used again."""
+    B = A.reshape(10, 12, 24)
+    y = jnp.einsum("ijk,k->ij", B, x)
+    return jnp.einsum("ij,ij->i", jnp.tanh(y), y) + jnp.einsum("ij,j->i", y, x[:12])
+
+
+@pytest.mark.parametrize("function", [quadratics, chain_of_products])
+def test_products_with_sparse_matrices_read_what_they_need(function):
+    """The force along weights: a derivative of all gradients, as trajectories have it."""
+    m = function(POINTS[0]).size
+
+    def force(x):
+        def weighed(x):
+            pull_back = jax.vjp(function, x)[1]
+            gradients = jax.vmap(pull_back)(primitives.sparse(jnp.eye(m)))[0]
+            return jnp.sum(jnp.cos(jnp.arange(m * 24.0)).reshape(m, 24) * gradients)
+
+        return jax.grad(weighed)(x)
+
+    wanted = jax.jit(jax.vmap(force))(POINTS)
+    for registers in (1, 16):
+        np.testing.assert_allclose(in_memory(force, POINTS, registers), wanted, rtol=1e-9)

@@ -18,8 +18,11 @@ COMPILERS = [lanes.scan, functools.partial(lanes.scan, registers=1)]
 BATCH = 20  # programs that JAX compiles at once
 # XLA takes 1/0 times a flag for zero, which in JAX without `jit`, and here, is NaN
 FLAGGED = ("largest", "smallest", "largest of a table")
+# XLA divides 0 by 0 as it compiles x ^ x / x ^ x, of whole numbers, which ends the process
+FATAL = {3337}
 # names of other releases of JAX for jit, remat2 and copy; and two that are never traced in these
 UNSEEN = {"pjit", "checkpoint", "copy_p", "closed_call", "expand_dims"}
+UNSEEN |= {"limpet_plan"}  # of sparse constraints: tests/test_sparse.py
 NEWER = hasattr(jax.lax, "polynomial_p")  # than 0.10
 UNSEEN |= {"lt_to", "le_to"} if NEWER else {"polynomial", "one_minus_square"}
 
@@ -84,7 +87,8 @@ def assert_same(found, wanted: programs.Value, relative, note):
 
 def check_programs(first, size, compilers=COMPILERS):
     """Values; nine of ten programs are native."""
-    made = {seed: programs.program(seed, size) for seed in range(first, first + BATCH)}
+    seeds = [seed for seed in range(first, first + BATCH) if seed not in FATAL]
+    made = {seed: programs.program(seed, size) for seed in seeds}
     refused = check(made, programs.points(24, size), compilers, relative=1e-11)
     assert len(refused) <= 0.1 * len(compilers) * BATCH, refused
 

@@ -8,12 +8,14 @@ import pytest
 import limpet
 from limpet.engine.xla import RUN_ONCE
 from limpet.geometry import projection
+from limpet.geometry.linalg import factor
 from limpet.geometry.projection import landing, project
 from limpet.kernels.base import Outcome
 from limpet.kernels.moves import came_back, judge, obstacle, project_twice, sooner, start_on_surface
 from limpet.kernels.noise import Noise
 
 NONE = jnp.zeros(1)
+ROOT = jnp.full((1, 1), 2.0)  # the factor of a normal of length two
 TIGHT = jnp.full(1, 1e-10)
 
 
@@ -31,7 +33,7 @@ def lines(m):
 
 def test_a_projection_goes_along_the_normals():
     start, normals = jnp.array([0.6, 1.5]), jnp.array([[0.0], [2.0]])
-    end = project(TARGET, start, normals, NONE, TIGHT, 8, True)
+    end = project(TARGET, start, normals, ROOT, NONE, TIGHT, 8, True)
     assert end.landed
     assert end.finite
     np.testing.assert_allclose(end.x, [0.6, 0.8], atol=1e-10)
@@ -40,21 +42,22 @@ def test_a_projection_goes_along_the_normals():
 
 def test_a_projection_reaches_the_level_that_is_asked_for():
     start, normals = jnp.array([0.0, 1.5]), jnp.array([[0.0], [2.0]])
-    end = project(TARGET, start, normals, jnp.array([3.0]), TIGHT, 8, True)
+    end = project(TARGET, start, normals, ROOT, jnp.array([3.0]), TIGHT, 8, True)
     np.testing.assert_allclose(end.x, [0.0, 2.0], atol=1e-10)
 
 
 @pytest.mark.parametrize(("cap", "active"), [(1, True), (8, False)], ids=["cap", "inactive"])
 def test_a_projection_that_may_not_go_on_has_not_landed(cap, active):
     end = project(
-        TARGET, jnp.array([0.0, 3.0]), jnp.array([[0.0], [2.0]]), NONE, TIGHT, cap, active
+        TARGET, jnp.array([0.0, 3.0]), jnp.array([[0.0], [2.0]]), ROOT, NONE, TIGHT, cap, active
     )
     assert not end.landed
     assert end.finite
 
 
 def test_a_line_beside_the_surface_never_lands():
-    end = project(TARGET, jnp.array([2.0, 0.1]), jnp.array([[0.0], [2.0]]), NONE, TIGHT, 30, True)
+    start, normals = jnp.array([2.0, 0.1]), jnp.array([[0.0], [2.0]])
+    end = project(TARGET, start, normals, ROOT, NONE, TIGHT, 30, True)
     assert not end.landed
 
 
@@ -63,8 +66,10 @@ def test_many_constraints_are_met_as_few_are(m):
     target, n = lines(m), m + 2
     start = jnp.linspace(-1, 1, n)
     normals = target.values_and_normals(start)[1]
-    compiled = jax.jit(project, static_argnums=(0, 5), compiler_options=RUN_ONCE)
-    end = compiled(target, start, normals, jnp.zeros(m), jnp.full(m, 1e-10), 8, True)
+    compiled = jax.jit(project, static_argnums=(0, 6), compiler_options=RUN_ONCE)
+    end = compiled(
+        target, start, normals, factor(normals), jnp.zeros(m), jnp.full(m, 1e-10), 8, True
+    )
     assert end.landed
     np.testing.assert_allclose(end.x[:m], np.arange(m) / 2, atol=1e-10)
     np.testing.assert_array_equal(end.x[m:], start[m:])
@@ -80,7 +85,7 @@ def test_only_many_constraints_are_approached(monkeypatch):
 
     monkeypatch.setattr(projection, "_approach", count)
     for m, expected in ((8, 0), (9, 1)):
-        shapes = jnp.zeros(m + 1), jnp.ones((m + 1, m)), jnp.zeros(m), jnp.ones(m)
+        shapes = (jnp.zeros(m + 1), jnp.ones((m + 1, m)), jnp.eye(m), jnp.zeros(m), jnp.ones(m))
         jax.eval_shape(lambda *arrays, m=m: project(lines(m), *arrays, 8, True), *shapes)
         assert len(approaches) == expected
 
@@ -100,6 +105,7 @@ def test_the_second_projection_leads_back():
         kernel,
         TARGET,
         state.normals,
+        state.factor,
         x,
         x + jnp.array([0.0, 0.3]),
         lambda y: x - y,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import limpet
 from limpet.geometry.pieces import pieces, spread_over
-from limpet.geometry.start import ABSURD_DEPTH
+from limpet.geometry.start import ABSURD_DEPTH, SMALLEST_RANK, _smallest_singular_value
 from limpet.paper import two_spheres
 
 BEADS = 12
@@ -198,3 +198,27 @@ def test_chains_that_are_trapped_where_the_density_is_absurd_are_named():
         limpet.sample(target, STARTS, kernel=limpet.RandomWalk(step_size=0.1), **options)
     with pytest.raises(limpet.StuckError, match=r"^Chains 1 made .*is -1e\+05 or less"):
         limpet.sample(target, STARTS, kernel=limpet.SAS(sigma_hrd=0.1), **options)
+
+
+@pytest.mark.parametrize("m", [1, 2, 5, 8, 9, 20])
+def test_the_rank_is_that_of_singular_values(m):
+    """Near enough to tell what is lost from what is not: a factor of two."""
+    rng = np.random.default_rng(m)
+    for size in (1.0, 1e-2, 1e-4, 1e-7, 0.0):
+        left, right = (np.linalg.qr(rng.normal(size=(k, m)))[0] for k in (m + 3, m))
+        normals = left * np.append(np.ones(m - 1), size) @ right.T
+        found = float(_smallest_singular_value(jnp.asarray(normals)))
+        assert size / 1.01 <= found <= 2 * size or max(size, found) < SMALLEST_RANK / 10
+
+
+@pytest.mark.parametrize("m", [2, 12])
+def test_a_constraint_given_twice_has_no_rank(m):
+    normals = np.random.default_rng(m).normal(size=(m + 4, m))
+    normals[:, 1] = normals[:, 0]
+    assert _smallest_singular_value(jnp.asarray(normals)) < SMALLEST_RANK / 10
+
+
+def test_a_point_of_many_numbers():
+    target = limpet.Target(lambda x: jnp.array([jnp.sum(x**2) - 1]), eps=0.01)
+    found = limpet.find_start(target, np.eye(10_000)[0], count=3, seed=1)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, rtol=1e-12)

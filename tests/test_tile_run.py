@@ -10,6 +10,7 @@ import pytest
 
 import limpet
 from limpet import sampling
+from limpet.coordinates import Coordinates
 from limpet.layout import read_points
 from limpet.run import tile
 from limpet.run.clock import PHASES
@@ -53,7 +54,7 @@ def begin(kernel, index, asked):
     layout, _ = read_points("start", [1.0, 0.0])
     target = target.freeze(jnp.array([1.0, 0.0]))
     asked = {"keep_surface": False, "seed": 7} | asked
-    specification = sampling._specify(kernel, target, layout, **asked)
+    specification = sampling._specify(kernel, target, layout, Coordinates(), **asked)
     angle = np.linspace(0.0, 6.0, specification.width)
     starts = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     return TileRun(specification, kernel, target, index, starts)

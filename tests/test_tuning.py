@@ -7,6 +7,7 @@ from models import torus
 import limpet
 from limpet.paper import ellipsoid_sphere, two_spheres
 from limpet.paper.sokal import windowed_time
+from limpet.run.tuning import NEIGHBOURS, ROUND, Tuner
 
 EPS = 0.005
 MODELS = {
@@ -117,6 +118,17 @@ def test_trajectories_are_found_from_afar(model, hrd):
     assert 2 <= slides <= 20
     best = sample(model, kernel=limpet.Lifted()).attrs["parameters"]
     assert best["step_size"] / 1.5 < found["parameters"]["step_size"] < 1.5 * best["step_size"]
+
+
+def test_long_trajectories_are_tried_by_neighbours_together_and_take_no_more_slides():
+    kernel, width, warmup = limpet.Lifted(), 128, 1_000
+    tuner = Tuner(kernel, {"step_size": 1.0, "steps": 8}, width, warmup)
+    middle = tuner.rounds // 2 * ROUND  # from here on numbers of slides are tried
+    steps = tuner.scales(middle, ROUND)["steps"]
+    assert (steps.reshape(-1, NEIGHBOURS, ROUND) == steps[::NEIGHBOURS, None]).all()
+    assert steps.min() == 1
+    assert steps.max() > 70
+    assert 7.5 < steps.mean() < 8.5  # 8, but for rounding
 
 
 @pytest.mark.parametrize(

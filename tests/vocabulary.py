@@ -100,7 +100,7 @@ MOVES = {  # of any numbers
     "places at which": lambda a, rng: jnp.where(lax.iota(int, len(a)) % 2 == 0, a.T, _back(a.T)).T,
 }
 COMPARISONS = [lax.eq, lax.ne, lax.lt, lax.le, lax.gt, lax.ge]
-BOUNDS, SIDES = jnp.array([-1.0, 0.0, 0.5, 3.0]), ("left", "right")
+BOUNDS = jnp.array([-1.0, 0.0, 0.5, 3.0])
 
 
 def _place(a):
@@ -144,7 +144,10 @@ FORWARD = {  # loops of unknown length: exact, but without a gradient
     ),
 }
 CONVERTED = {  # of floats, to others; and those at which a derivative has no one value
-    "search": lambda a, rng: jnp.searchsorted(BOUNDS, a, side=SIDES[rng.integers(2)]),
+    "sorted": lambda a, rng: jnp.sort(a, axis=int(rng.integers(a.ndim))),
+    "order": lambda a, rng: jnp.argsort(a, axis=0),
+    "search": lambda a, rng: jnp.searchsorted(BOUNDS, a, side="left"),
+    "at most": lambda a, rng: a <= _back(a),
     "search, right": lambda a, rng: jnp.searchsorted(BOUNDS, a, side="right"),
     "at a place": lambda a, rng: a[jnp.argmax(a.reshape(-1)) % len(a)],
     "slice at a place": lambda a, rng: lax.dynamic_slice_in_dim(a, _place(a), len(a) // 2),
@@ -163,6 +166,7 @@ CONVERTED = {  # of floats, to others; and those at which a derivative has no on
     "angle": lambda a, rng: jnp.arctan2(a - a, 0.0 - a),
 }
 WHOLE = {
+    "sorted": lambda a, rng: jnp.sort(a, descending=bool(rng.integers(2))),
     "shift": lambda a, rng: a >> int(rng.integers(0, 8 * a.dtype.itemsize)),
     "shift far": lambda a, rng: a << jnp.abs(a),
     "shift back": lambda a, rng: lax.shift_right_logical(a, _back(a)),
@@ -290,8 +294,19 @@ def _solved(a, rng):
     )
 
 
+def _three_diagonals(a, rng):
+    """Of odd sizes, so that some lanes exchange rows and others do not."""
+    matrix = _matrix(a)
+    beside = jnp.asarray(rng.choice([1.0, -7.0, 30.0], size=(2, len(matrix))))
+    return lax.linalg.tridiagonal_solve(beside[0], jnp.diagonal(matrix), beside[1], matrix)
+
+
 MATRICES = {
     "cholesky": lambda a, rng: jnp.linalg.cholesky(_matrix(a)),
+    "two factors": lambda a, rng: jnp.linalg.cholesky(jnp.stack([_matrix(a), 2 * _matrix(a)])),
+    "elimination": lambda a, rng: lax.linalg.lu(_matrix(a)[::-1])[0],
+    "any solve": lambda a, rng: jnp.linalg.solve(_matrix(a)[::-1], _matrix(a)[0]),
+    "three diagonals": _three_diagonals,
     "triangular": _solved,
     "factor": lambda a, rng: primitives.factor(_matrix(a)),
     "solve": lambda a, rng: primitives.solve(_matrix(a), jnp.arange(1.0, 1 + len(_matrix(a)))),

@@ -16,6 +16,7 @@ from limpet.errors import (
 from limpet.geometry.start import find_start
 from limpet.handover import as_blackjax, to_inference_data
 from limpet.kernels import SAS, Lifted, RandomWalk, SurfaceSampler
+from limpet.models import ModelTarget, from_numpyro, from_pymc
 from limpet.partition import ladder, partition_ratio
 from limpet.report.diagnostics import autocorrelation_time
 from limpet.report.plot import plot
@@ -32,6 +33,7 @@ __all__ = [
     "LimpetError",
     "LimpetWarning",
     "MixingWarning",
+    "ModelTarget",
     "PrecisionWarning",
     "Progress",
     "RandomWalk",
@@ -45,6 +47,8 @@ __all__ = [
     "as_blackjax",
     "autocorrelation_time",
     "find_start",
+    "from_numpyro",
+    "from_pymc",
     "ladder",
     "open",
     "partition_ratio",

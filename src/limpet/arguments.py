@@ -5,10 +5,14 @@ import os
 import numpy as np
 
 from limpet import errors
+from limpet.coordinates import Coordinates
 from limpet.draws.writer import Store
 from limpet.errors import InputError
 from limpet.kernels import Kernel, Move
+from limpet.layout import read_points
 from limpet.target import check_target
+
+UNKNOWN_NOISE = {"eps": "a function"}  # what the parameters of a run say of its noise, if so
 
 
 def check_model(target, kernel, keep_surface):
@@ -28,6 +32,32 @@ def check_model(target, kernel, keep_surface):
             f"keep_surface=True does not fit kernel={kernel!r}, which does not move on and off the"
             " surface: expected limpet.SAS(...), or keep_surface=False."
         )
+
+
+def start_of(target, start):
+    """Where to start: as given, or where the target says."""
+    if start is None and target.start is None:
+        raise InputError(
+            "start is missing: expected a point from which a solver can reach the surface."
+        )
+    given = target.start if start is None else start
+    if target.start is not None:
+        has, expected = (str(read_points("start", each)[0]) for each in (given, target.start))
+        if has != expected:
+            raise InputError(f"start has {has}: expected {expected}, as target.start has it.")
+    return given
+
+
+def coordinates_of(target, layout, dims, coords) -> Coordinates:
+    """What the user calls axes and places along them; a model has its own words for that."""
+    for name, given in (("dims", dims), ("coords", coords)):
+        if given is not None and target.start is not None:
+            raise InputError(
+                f"{name} does not fit target={target!r}, whose variables are the model's: give the"
+                " model names of axes, by numpyro.plate or pymc.Model(coords=...), and leave out"
+                f" {name}."
+            )
+    return Coordinates.of(layout, dims, coords)
 
 
 def number_of_workers(workers) -> int:

@@ -52,18 +52,7 @@ class Layout(NamedTuple):
     @property
     def axes(self):
         """The names of each variable's own axes."""
-        return tuple(
-            (f"{name}_dim",)
-            if len(shape) == 1
-            else tuple(f"{name}_dim_{i}" for i in range(len(shape)))
-            for name, shape in zip(self.names, self.shapes, strict=True)
-        )
-
-    @property
-    def labels(self):
-        """A name for each number of a point."""
-        pairs = zip(self.names, self.shapes, strict=True)
-        return [label for name, shape in pairs for label in labels(name, shape)]
+        return tuple(map(axes_of, self.names, self.shapes))
 
     @property
     def size(self):
@@ -97,10 +86,11 @@ def _shape(leaf):
     return leaf.shape if isinstance(leaf, _Leaf) else np.shape(leaf)
 
 
-def labels(name, shape):
-    """A name for each number of an array: x[0], x[1], ..."""
-    places = np.ndindex(*shape)
-    return [f"{name}[{', '.join(map(str, place))}]" if place else name for place in places]
+def axes_of(name, shape):
+    """The names of a variable's own axes, unless a user has others."""
+    if len(shape) == 1:
+        return (f"{name}_dim",)
+    return tuple(f"{name}_dim_{i}" for i in range(len(shape)))
 
 
 def as_point(given):

@@ -14,6 +14,8 @@ import numpy as np
 import xarray as xr
 
 from limpet import errors
+from limpet.arguments import UNKNOWN_NOISE
+from limpet.draws.attributes import attributes_of
 from limpet.errors import InputError, InterruptedWarning, LimpetWarning, warn
 from limpet.geometry.start import check_resolution, find_vectors
 from limpet.kernels import SAS
@@ -25,6 +27,10 @@ from limpet.sampling import sample
 from limpet.shapes import Vector
 from limpet.target import Target, check_target
 
+NO_EVIDENCE = (
+    "has a function for eps: Z_eps has the limit Z_S only where eps is one number after the other."
+    " Expected a target with numbers for eps; give the noise a value."
+)
 FEWEST_CHAINS = 4  # chains: Student's factor is 3.2 then, and soon out of hand with fewer
 
 
@@ -83,6 +89,8 @@ def partition_ratio(draws: xr.DataTree) -> Ratio:
             f"draws are from kernel={draws.attrs['kernel']}, which does not move on and off the"
             " surface in one law: expected draws made with kernel=limpet.SAS(...)."
         )
+    if attributes_of(draws)["parameters"].get("eps") == UNKNOWN_NOISE["eps"]:
+        raise InputError(f"draws are of a target that {NO_EVIDENCE}")
     moves = draws["moves"].to_dataset().sel(move=["off", "on"])
     chains = moves.sizes.get("chain", 1)
     if chains < FEWEST_CHAINS:
@@ -170,6 +178,8 @@ def ladder(
     True
     """
     check_target(target)
+    if not target.has_fixed_eps:
+        raise InputError(f"target={target!r} {NO_EVIDENCE}")
     kernel = SAS() if kernel is None else kernel
     if type(kernel) is not SAS:
         raise InputError(
@@ -179,6 +189,7 @@ def ladder(
     seed = errors.whole("seed", seed, 0)
     layout, guesses = read_points("start", start)
     rungs = _rungs(target.on_vectors(layout), eps, jnp.asarray(guesses[0]))
+    kernel.check_room(rungs[0], jnp.asarray(guesses[0]))
     points = find_vectors(rungs[0], guesses, chains, seed, "start")
     for rung in rungs:  # before any work is done
         check_resolution(rung, points)
@@ -226,15 +237,11 @@ def _rungs(target: Target, eps: Any, x: Vector) -> list[Target]:
         given = []
     if not given:
         raise InputError(f"eps={eps!r}: expected a sequence of eps, such as [0.1, 0.01].")
-    rungs = [_with_eps(target, each).freeze(x) for each in given]
+    rungs = [target.with_eps(each).freeze(x) for each in given]
     if all(np.ndim(rung.eps) == 0 for rung in rungs):
         return rungs
-    m = jax.eval_shape(target.q, x).shape
-    return [_with_eps(rung, np.broadcast_to(rung.eps, m)) for rung in rungs]
-
-
-def _with_eps(target: Target, eps: Any) -> Target:
-    return Target(target.q, eps, log_density=target.log_density, inside=target.inside)
+    m = jax.eval_shape(target.values, x).shape
+    return [rung.with_eps(np.broadcast_to(rung.eps, m)) for rung in rungs]
 
 
 def _curve(rungs: list[Target], ratios: list[Ratio], m: int) -> xr.Dataset:

@@ -6,23 +6,34 @@ import functools
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import xarray as xr
 
 from limpet import errors
-from limpet.arguments import check_model, number_of_draws, number_of_workers
+from limpet.arguments import (
+    UNKNOWN_NOISE,
+    check_model,
+    coordinates_of,
+    number_of_draws,
+    number_of_workers,
+    start_of,
+)
+from limpet.coordinates import Coordinates
 from limpet.draws.memory import MemorySink
 from limpet.draws.reader import as_path
 from limpet.draws.recognition import check_same, describe
 from limpet.draws.sink import DrawSink
 from limpet.draws.store_sink import StoreSink
 from limpet.draws.writer import Store, new_path
-from limpet.errors import InputError, StoreError
-from limpet.geometry.start import JITTER, check_resolution, find_vectors
+from limpet.errors import InputError, StartError, StoreError, StuckError
+from limpet.geometry.fit import find_peaks
+from limpet.geometry.start import JITTER, check_guesses, check_resolution, find_vectors
 from limpet.kernels import SAS, Kernel, Lifted, SurfaceSampler
 from limpet.layout import Layout, read_points
 from limpet.report.progress import Show, at_the_start, show_progress
@@ -36,7 +47,7 @@ from limpet.target import Target, check_target
 
 def sample(
     target: Target,
-    start,
+    start=None,
     *,
     draws: int = 1_000,
     chains: int | None = None,
@@ -46,6 +57,8 @@ def sample(
     jitter: float = JITTER,
     thin: int = 1,
     keep_surface: bool = False,
+    dims: Mapping[str, Sequence[str]] | None = None,
+    coords: Mapping[str, Any] | None = None,
     store: str | os.PathLike | None = None,
     workers: int | None = None,
     progress: bool | Show = True,
@@ -61,7 +74,8 @@ def sample(
         What to sample.
     start : vector, batch of vectors, pytree or list of pytrees
         One point, or several, from which a solver can reach the surface. The names of a dict of
-        arrays name the variables of the result; those of a plain vector are called `x`.
+        arrays name the variables of the result; those of a plain vector are called `x`. Targets
+        made of models know where to start.
     draws : int
         Draws from pi_eps per chain. Steps on the surface are not counted: each chain's first
         `draws` visits off it are kept.
@@ -83,6 +97,14 @@ def sample(
         Keep every `thin`-th visit.
     keep_surface : bool
         Also keep the first `draws` visits *on* the surface, of law pi_s, in the group `surface`.
+    dims : dict, optional
+        Names of a variable's own axes, as ArviZ and PyMC have them: `{"bead": ["which", "axis"]}`.
+        Variables may share a name if they are equally long. Without it an axis is called `x_dim`,
+        or `x_dim_0`, `x_dim_1`. Targets made of models have their model's.
+    coords : dict, optional
+        Labels along axes, by the axis' name: `{"axis": ["x", "y", "z"]}`. Strings or numbers, all
+        different, in a list, an array or a pandas Index; dates as strings. Without it they are 0,
+        1 and so on.
     store : str or path, optional
         A folder to write the draws to as they come, such as "run.zarr"; it must not exist. See
         `limpet.resume` and `limpet.open`.
@@ -112,12 +134,20 @@ def sample(
     >>> draws = limpet.sample(circle, [1.0, 0.0], draws=200, chains=4, seed=1)
     >>> dict(draws.posterior["x"].sizes)
     {'chain': 4, 'draw': 200, 'x_dim': 2}
+
+    Axes and places along them in your own words:
+
+    >>> words = {"dims": {"x": ["way"]}, "coords": {"way": ["east", "north"]}}
+    >>> draws = limpet.sample(circle, [1.0, 0.0], draws=200, chains=4, seed=1, **words)
+    >>> draws.posterior["x"].sel(way="north").shape
+    (4, 200)
     """
     began = time.perf_counter()
     if kernel is None:
         kernel = SAS() if keep_surface is True else Lifted()
     check_model(target, kernel, keep_surface)
-    layout, guesses = read_points("start", start)
+    layout, guesses = read_points("start", start_of(target, start))
+    coordinates = coordinates_of(target, layout, dims, coords)
     several = len(guesses) if len(guesses) > 1 else tile.WIDTH
     chains = several if chains is None else errors.whole("chains", chains, 1)
     draws, thin = errors.whole("draws", draws, 1), errors.whole("thin", thin, 1)
@@ -127,15 +157,18 @@ def sample(
     if path is not None:
         layout.to_json()  # refuses what a store cannot hold, before anything takes time
         check_names(layout)
+        coordinates.check_storable()
     with show_progress(progress) as show:
         stop_at_once = says_stop(show(at_the_start(chains, draws)))
         flat = target.on_vectors(layout).freeze(jnp.asarray(guesses[0]))
+        kernel.check_room(flat, jnp.asarray(guesses[0]))
         if kernel.is_forced:
             flat.check_forces(jnp.asarray(guesses[0]))
         specification = _specify(
             kernel,
             flat,
             layout,
+            coordinates,
             chains=chains,
             draws=draws,
             warmup=warmup,
@@ -144,13 +177,15 @@ def sample(
             seed=seed,
         )
         spare = -chains % specification.width
-        starts = find_vectors(flat, guesses, chains, seed, "start", spare, jitter)
+        of_model = target.start is not None
+        starts = _find_starts(kernel, flat, guesses, chains, seed, spare, jitter, of_model)
         if not isinstance(kernel, SurfaceSampler):
             check_resolution(flat, starts)
         with _new_sink(path, specification, flat, starts) as sink:
             begin = functools.partial(_begin, sink.specification, kernel, flat, starts)
             tiles = [begin(k) for k in range(specification.tiles)]
-            return Session(kernel, tiles, sink, show, began).go(workers, stop_at_once)
+            session = Session(kernel, tiles, sink, show, began)
+            return _translated(target, lambda: session.go(workers, stop_at_once))
 
 
 def resume(
@@ -199,6 +234,9 @@ def resume(
     with show_progress(progress) as show, Store(as_path(store)) as held:
         starts = held.starts
         flat = target.on_vectors(held.layout).freeze(jnp.asarray(starts[0]))
+        about = held.specification.target
+        if about is not None and not flat.has_fixed_eps:
+            flat.scale = np.asarray(about["eps"])  # step sizes go by what it was at the first start
         check_same(held.path, held.specification, describe(flat, starts))
         kernel = _kernel_of(held.specification)
         asked = number_of_draws(held, draws)
@@ -207,13 +245,41 @@ def resume(
         sink = StoreSink(held)
         begin = functools.partial(_begin, held.specification, kernel, flat, starts)
         tiles = sink.restore(begin)
-        return Session(kernel, tiles, sink, show, began).go(workers)
+        session = Session(kernel, tiles, sink, show, began)
+        return _translated(target, lambda: session.go(workers))
+
+
+def _find_starts(kernel, target, guesses, count, seed, spare, jitter, of_model) -> np.ndarray:
+    """Where chains begin: on the surface, but near the data of a model that fits them nowhere.
+
+    With noise that is unknown, the surface may be far from where the density is.
+    """
+    forced, may_miss = kernel.is_forced, of_model and not kernel.needs_surface
+    if target.has_fixed_eps or not may_miss:
+        try:
+            return find_vectors(target, guesses, count, seed, "start", spare, jitter, forced)
+        except StartError:
+            if not may_miss:
+                raise
+    check_guesses(target, guesses, "start")
+    return find_peaks(target.dense(), guesses, count + spare, seed, jitter, forced)
+
+
+def _translated(target: Target, go: Callable[[], xr.DataTree]) -> xr.DataTree:
+    """The draws of a session, or what an error has of them, in the target's own words."""
+    try:
+        return target.translate(go())
+    except (StoreError, StuckError) as error:
+        if error.draws is not None:
+            error.draws = target.translate(error.draws)
+        raise
 
 
 def _specify(
     kernel: Kernel,
     target: Target,
     layout: Layout,
+    coordinates: Coordinates,
     *,
     chains: int,
     draws: int,
@@ -234,7 +300,7 @@ def _specify(
         seed=seed,
         kernel=type(kernel).__name__,
         fields=dataclasses.asdict(kernel),
-        parameters=kernel.parameters(target),
+        parameters=kernel.parameters(target) | ({} if target.has_fixed_eps else UNKNOWN_NOISE),
         moves=tuple(move.name.lower() for move in kernel.moves),
         sizes=tuple(name for tunable in kernel.tunables for name in tunable.names),
         width=width,
@@ -244,6 +310,7 @@ def _specify(
         target=None,
         limpet_version=version("limpet"),
         jax_version=jax.__version__,
+        coordinates=coordinates,
     )
 
 

@@ -101,6 +101,7 @@ class Session:
             message = advice.interruption(draws, asked, phase, self.sink.resumable)
             tell_interruption(InterruptedWarning(message, signal_number))
         layout = self.specification.layout
-        dimension = layout.size - self.specification.constraints
+        n, m = layout.size, self.specification.constraints
+        dimension = n - m if m < n else n  # of what slides are along
         advice.warn_of(tree, self.kernel, layout, dimension, self.reporter.mixing())
         return tree

@@ -2,7 +2,10 @@
 
 from jaxtyping import Array, Float
 
+from limpet.sparse.normals import SparseFactor, SparseMatrix, SparseNormals
+
 Vector = Float[Array, " n"]
 Values = Float[Array, " m"]
-Normals = Float[Array, "n m"]  # gradients of the constraints, one a column
-Square = Float[Array, "m m"]
+Normals = Float[Array, "n m"] | SparseNormals  # gradients of the constraints, one a column
+Square = Float[Array, "m m"] | SparseMatrix
+Factor = Float[Array, "m m"] | SparseFactor

@@ -3,6 +3,8 @@
 Every refusal is in words: which function, what it returned, what was expected.
 """
 
+import dataclasses
+import hashlib
 import os
 import traceback
 from collections.abc import Callable
@@ -15,6 +17,7 @@ from jax.core import Tracer
 
 from limpet.errors import InputError, real_array
 from limpet.lanes.identity import fingerprint_of, programs_in, uses
+from limpet.layout import Layout
 from limpet.shapes import Vector
 
 # floats with too few digits to hold a point on a surface
@@ -26,6 +29,15 @@ IN_JAX = (
     "Write it with jax.numpy instead of numpy or math, and jnp.where instead of if; the point has"
     " the shape of `start`."
 )
+FIRST_REMEDY = (
+    'limpet.Target(..., derivatives="forward") takes forward derivatives only, which loops have;'
+    ' "reverse" takes reverse ones only, which functions with a custom_vjp have.'
+)
+SECOND_REMEDY = (
+    f"{FIRST_REMEDY} Of diffrax, use adjoint=diffrax.DirectAdjoint(), or diffrax.ForwardMode() with"
+    ' derivatives="forward", and throw=False. '
+)
+CROWDED_UNFORCED = "kernel=limpet.Lifted(steps=1) does without second derivatives."
 UNFORCED = "kernel=limpet.SAS() does without, and so does limpet.SurfaceSampler(steps=1)."
 # pivots of (G/eps)^T (G/eps) go as eps^-2, and the product of two of them must fit a double (1e308)
 SMALLEST_EPS, LARGEST_EPS = 1e-60, 1e60
@@ -61,8 +73,45 @@ def read_eps(given: Any) -> np.ndarray:
     return eps
 
 
-def check_constraints(shape: Any, n: int, eps_shape: tuple[int, ...]) -> None:
-    """Refuse what q returned, unless it is a vector of fewer than n real numbers, one per eps."""
+def read_data(given: Any) -> Any:
+    """The data of a target: arrays of numbers, floats as doubles."""
+
+    def read(path: Any, leaf: Any) -> np.ndarray:
+        name = f"data{jax.tree_util.keystr(path)}"
+        array = np.asarray(leaf)
+        if array.dtype.kind not in "iufb":
+            raise InputError(
+                f"{name}={leaf!r}: expected an array of real numbers; data are arrays, or dicts,"
+                " lists and tuples of them."
+            )
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            where = np.argwhere(~np.isfinite(array))[0].tolist()
+            raise InputError(
+                f"{name} is not finite: {array[tuple(where)]} at {where}. Leave out what was not"
+                " measured, from the data and from what q returns."
+            )
+        return array.astype(float) if array.dtype.kind == "f" else array
+
+    try:
+        data = jax.tree_util.tree_map_with_path(read, given)
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"data={given!r}: {error}.") from None
+    if not jax.tree.leaves(data):
+        raise InputError(f"data={given!r} has no arrays: leave it out if there are none.")
+    return data
+
+
+def digest_of_data(data: Any) -> str:
+    """A digest of the numbers themselves, and how they are put together."""
+    leaves, tree = jax.tree.flatten(data)
+    parts = [(a.shape, a.dtype.str, a.tobytes()) for a in map(np.asarray, leaves)]
+    return hashlib.sha256(repr((str(tree), parts)).encode()).hexdigest()
+
+
+def check_constraints(shape: Any, eps_shape: tuple[int, ...]) -> int:
+    """Refuse what q returned, unless it is a vector of real numbers, one per eps; their number."""
     if not isinstance(shape, jax.ShapeDtypeStruct):
         raise InputError(
             f"q returned a {type(shape).__name__}: expected one array of m numbers;"
@@ -94,19 +143,44 @@ def check_constraints(shape: Any, n: int, eps_shape: tuple[int, ...]) -> None:
             "q returned no constraints (m = 0): there is no surface to be near. For a density"
             " without one, use a general sampler such as NUTS."
         )
-    if m >= n:
-        raise InputError(
-            f"q returned m = {m} constraints for n = {n} unknowns: expected m < n, else the"
-            " surface has no room to move in."
-        )
     if eps_shape not in ((), (m,)):
         raise InputError(
             f"eps has length {eps_shape[0]} but q returned m = {m} constraints: expected one number"
             " for all, or one per constraint."
         )
+    return m
 
 
-def check_scalar(shape: Any) -> None:
+def _check_eps(shape: Any, m: int) -> None:
+    """Refuse what a function eps returned, unless it is a number, or one per constraint."""
+    if not isinstance(shape, jax.ShapeDtypeStruct) or shape.shape not in ((), (m,)):
+        raise InputError(
+            f"eps returned {_description(shape)} but q returned m = {m} constraints: expected one"
+            " number for all, or one per constraint."
+        )
+    if shape.dtype.kind != "f":
+        raise InputError(
+            f"eps returned {shape.dtype}: expected real numbers above zero that vary smoothly with"
+            " the point."
+        )
+
+
+def check_noise(eps: np.ndarray, where: str) -> None:
+    """Refuse what a function eps is at a start, unless all of it is above zero."""
+    for k, value in enumerate(eps.tolist()):
+        if not 0 < value < np.inf:
+            what = (
+                "not a number"
+                if np.isnan(value)
+                else {0.0: "zero", np.inf: "infinite"}.get(value, "negative")
+            )
+            raise InputError(
+                f"eps is {what} at the {where}: {value}, for constraint {k}. Expected a finite"
+                " number above zero wherever chains may be; jnp.exp of an unknown is."
+            )
+
+
+def _check_scalar(shape: Any, m: int) -> None:
     """Refuse what log_density returned, unless it is one real number."""
     if getattr(shape, "shape", None) != ():
         raise InputError(
@@ -118,7 +192,7 @@ def check_scalar(shape: Any) -> None:
         )
 
 
-def check_walls(shape: Any) -> None:
+def _check_walls(shape: Any, m: int) -> None:
     """Refuse what inside returned, unless it is an array of real numbers."""
     if not isinstance(shape, jax.ShapeDtypeStruct):
         raise InputError(f"inside returned {_description(shape)}: expected one array of numbers.")
@@ -131,17 +205,23 @@ def check_walls(shape: Any) -> None:
         raise InputError(f"inside returned {shape.dtype}: expected real numbers.")
 
 
+# what each function but q must return
+CHECKS = {"eps": _check_eps, "log_density": _check_scalar, "inside": _check_walls}
+
+
 def _description(shape: Any) -> str:
     if isinstance(shape, jax.ShapeDtypeStruct):
         return f"an array of shape {shape.shape}"
     return f"a {type(shape).__name__}"
 
 
-def trace(name: str, function: Callable, x: Vector, remedy: str = IN_JAX) -> tuple[Any, Any]:
+def trace(
+    name: str, function: Callable, x: Vector, *data: Any, remedy: str = IN_JAX
+) -> tuple[Any, Any]:
     """The program JAX makes of a user's function, and the shape of what it returns."""
     try:
         # a function made here is unknown to JAX, which else would remember what it traced before
-        return jax.make_jaxpr(lambda x: function(x), return_shape=True)(x)
+        return jax.make_jaxpr(lambda *a: function(*a), return_shape=True)(x, *data)
     except Exception as error:
         ours = tuple(os.path.dirname(module) for module in (__file__, jax.__file__, np.__file__))
         library = os.path.dirname(os.__file__)
@@ -158,13 +238,13 @@ def trace(name: str, function: Callable, x: Vector, remedy: str = IN_JAX) -> tup
         ) from None
 
 
-def check_indices(name: str, function: Callable, x: Vector) -> None:
+def check_indices(name: str, function: Callable, x: Vector, *data: Any) -> None:
     """Refuse an index beyond the end of a point, where JAX would quietly take the last entry."""
     if isinstance(x, Tracer):
         return
     try:
         # NumPy's arrays check their indices; inside make_jaxpr nothing is computed
-        jax.make_jaxpr(lambda: function(np.asarray(x)))()
+        jax.make_jaxpr(lambda: function(np.asarray(x), *data))()
     except IndexError as error:
         raise InputError(
             f"{name} was given a point of {len(x)} numbers: {error}. Is that the point that it was"
@@ -174,12 +254,12 @@ def check_indices(name: str, function: Callable, x: Vector) -> None:
         return
 
 
-def digest(jaxpr: Any, function: Callable, x: Vector) -> str:
+def digest(jaxpr: Any, function: Callable, x: Vector, *data: Any) -> str:
     """A digest of what a function computes, and of its derivative where that has its own rules."""
     digest = fingerprint_of(jaxpr)
     if uses(OWN_DERIVATIVES, jaxpr):
         try:
-            digest += fingerprint_of(jax.make_jaxpr(jax.jacrev(function))(x))
+            digest += fingerprint_of(jax.make_jaxpr(jax.jacrev(function))(x, *data))
         except Exception:  # without a derivative, there are no rules for it
             return digest
     return digest
@@ -193,3 +273,39 @@ def short_floats(jaxpr: Any) -> str | None:
             if getattr(atom.aval, "dtype", None) in SHORT_FLOATS:
                 return str(atom.aval.dtype)
     return None
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    """A function that is equal to another if both compute the same."""
+
+    fingerprint: str
+    function: Callable = dataclasses.field(compare=False)
+
+    def __call__(self, x: Vector, *data: Any) -> Any:
+        """What the function is there."""
+        return self.function(x, *data)
+
+
+@dataclasses.dataclass(frozen=True)
+class OnVectors:
+    """A user's function of a pytree, as a function of a vector; equal if both parts are."""
+
+    function: Callable
+    layout: Layout
+
+    def __call__(self, x: Vector, *data: Any) -> Any:
+        """What the function is there."""
+        return self.function(self.layout.point(x), *data)
+
+
+@dataclasses.dataclass(frozen=True)
+class Whitened:
+    """A function q over a function eps; equal if both are."""
+
+    q: Callable
+    eps: Callable
+
+    def __call__(self, x: Vector) -> Any:
+        """Their ratio there."""
+        return self.q(x) / self.eps(x)

@@ -85,7 +85,7 @@ def main(
 @app.command()
 @shell_conventions()
 def sample(
-    problem: Annotated[Path, Problem(help="Defines target, start and perhaps kernel.")],
+    problem: Annotated[Path, Problem(help="Defines target, start, perhaps kernel, dims, coords.")],
     store: Annotated[
         Path, typer.Option("--out", "-o", metavar="STORE", help="A folder to make for the draws.")
     ],
@@ -121,6 +121,8 @@ def sample(
         chains=chains,
         warmup=warmup,
         kernel=defined.get("kernel"),
+        dims=defined.get("dims"),
+        coords=defined.get("coords"),
         seed=seed,
         jitter=jitter,
         thin=thin,

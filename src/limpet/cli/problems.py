@@ -141,7 +141,7 @@ def _resume_command(store: Path, problem: Path) -> str:
 
 def _with_place(message: str, problem: Path) -> str:
     """A message, with the line of the file that it is about."""
-    about = re.match(r"(target|start|kernel)\b", message)
+    about = re.match(r"(target|start|kernel|dims|coords)\b", message)
     if about is None:
         return message
     names = [node for node in ast.walk(ast.parse(problem.read_bytes())) if type(node) is ast.Name]

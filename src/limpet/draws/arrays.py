@@ -98,7 +98,8 @@ class StoredArray:
 def draw_arrays(run: RunSpecification) -> dict[tuple[str, str], StoredArray]:
     """The arrays of draws, by group and name."""
     arrays = {}
-    of_points = zip(run.layout.names, run.layout.shapes, run.layout.axes, strict=True)
+    of_axes = run.coordinates.axes(run.layout)
+    of_points = zip(run.layout.names, run.layout.shapes, of_axes, strict=True)
     variables = [(name, shape, axes, POINT_TYPE) for name, shape, axes in of_points]
     contents = {group: variables for group in run.groups}
     contents["sample_stats"] = [(name, (), (), stat.dtype) for name, stat in STATS.items()]

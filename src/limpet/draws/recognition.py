@@ -16,13 +16,12 @@ def describe(target, starts) -> dict:
     """What a target is: digests of its programs, and its values at a few points."""
     points = jnp.asarray(starts[:PROBES])
     q, normals = jax.vmap(target.plain().values_and_normals)(points)
-    values = {"q": q, "normals of q": normals}
-    if target.log_density is not None:
-        values["log_density"] = jax.vmap(target.log_density)(points)
-    if target.inside is not None:
-        values["inside"] = jax.vmap(target.inside)(points)
+    values = {"q": q, "normals of q": jax.tree.leaves(normals)[0]}
+    for name, function in target.functions.items():
+        if name != "q":
+            values[name] = jax.vmap(lambda x, f=function: f(x, *target.more))(points)
     return {
-        "eps": np.asarray(target.eps).tolist(),
+        "eps": np.asarray(target.scale).tolist(),
         "values": {name: _some(np.nan_to_num(value)) for name, value in values.items()},
         "programs": target.fingerprint(points[0]),
     }
@@ -37,6 +36,8 @@ def check_same(path, about, target: dict):
     """Refuse another target than the one that a store is of."""
     stored = about.target
     different = [name for name in ("eps",) if stored[name] != target[name]]
+    if stored["programs"].get("data") != target["programs"].get("data"):
+        different.append("data")
     names = sorted(stored["values"].keys() | target["values"].keys())
     for name in names:
         was, now = stored["values"].get(name, []), target["values"].get(name, [])

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
+from limpet.coordinates import dataset
 from limpet.draws.attributes import nest
 from limpet.kernels.base import Kernel, Move, Outcome
 from limpet.run.clock import times_of
@@ -21,9 +22,9 @@ def tree(
 
     `keep` tells which chains to show, all by default.
     """
-    axes = dict(zip(run.layout.names, run.layout.axes, strict=True))
+    words = run.coordinates
     groups = {
-        group: _dataset(named, [axes[name] if group in run.groups else () for name in named])
+        group: dataset(named, ("chain", "draw"), words.dims, words.coords)
         for group, named in arrays.items()
     }
     counts = np.concatenate([tile["counts"][0] for tile in figures])
@@ -83,13 +84,3 @@ def totals(moves: xr.Dataset, used: Sequence[str]) -> dict:
         proposals = int(row.sum())
         acceptance[name] = float(expected.sel(move=name)) / proposals if proposals else None
     return {"steps": int(counts.sum()), "acceptance": acceptance, "counts": by_move}
-
-
-def _dataset(arrays, axes):
-    """Arrays of shape (chain, draw, ...) with the names of their further axes."""
-    variables, coords = {}, {}
-    for (name, array), own in zip(arrays.items(), axes, strict=True):
-        dims = ("chain", "draw", *own)
-        variables[name] = (dims, array)
-        coords |= {dim: np.arange(size) for dim, size in zip(dims, array.shape, strict=True)}
-    return xr.Dataset(variables, coords)

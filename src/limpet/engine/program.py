@@ -40,11 +40,12 @@ def program(
     `on_refusal(reason)` is called before a step goes to XLA, which is slower.
     """
     try:
-        return lanes.scan(step, *example, zero, _keep)
+        return lanes.scan(step, *example, zero, keep, chains=width)
     except lanes.UnsupportedError as reason:
         on_refusal(reason)
         return xla.scan(step, *example, width, block)
 
 
-def _keep(key: str, make: Callable[[], bytes]) -> bytes:
+def keep(key: str, make: Callable[[], bytes]) -> bytes:
+    """Machine code as it was made before, or else as it is made now, which may take long."""
     return load_or_make(key, interruptible(make))

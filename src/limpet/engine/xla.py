@@ -1,6 +1,8 @@
 """Steps of many chains by XLA."""
 
+import contextlib
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,12 +17,13 @@ RUN_ONCE = {"xla_backend_optimization_level": 0}
 # of a chain's state: a choice that was not measured; 128 chains of this size take 256 kB
 MOST_NUMBERS_SIDE_BY_SIDE = 256
 # Two threads of XLA that are in batches of these at the same time can wait for each other for ever
-# (jaxlib 0.10: each hands its batch to the pool of threads that both are of): never batch them.
+# (jaxlib 0.10: each hands its batch to the pool of threads that both are of): one at a time.
 LAPACK = {
     *("cholesky", "lu", "qr", "geqrf", "householder_product", "triangular_solve"),
     *("eig", "eigh", "svd", "schur", "hessenberg", "tridiagonal"),
     *("limpet_factor", "limpet_solve", "limpet_pivots"),  # of `limpet.lanes.primitives`
 }
+_ONE_AT_A_TIME = threading.Lock()
 
 
 def scan(
@@ -34,8 +37,9 @@ def scan(
     """As `lanes.scan`, for one width and whole blocks."""
     # chain after chain if its matrices are work enough: none waits for another's Newton updates,
     # branches not taken cost nothing, and the matrices stay in the cache
-    large = sum(leaf.size for leaf in jax.tree.leaves(carry)) > MOST_NUMBERS_SIDE_BY_SIDE
-    alone = large or uses(LAPACK, jax.make_jaxpr(step)(constants, carry, inputs))
+    alone = sum(leaf.size for leaf in jax.tree.leaves(carry)) > MOST_NUMBERS_SIDE_BY_SIDE
+    batched = not alone and uses(LAPACK, jax.make_jaxpr(step)(constants, carry, inputs))
+    turn = _ONE_AT_A_TIME if batched else contextlib.nullcontext()
 
     def scan_all(constants: Any, carries: Any, inputs: Any) -> tuple[Any, Any]:
         one = functools.partial(jax.lax.scan, functools.partial(step, constants))
@@ -53,7 +57,8 @@ def scan(
         made: list[Any] = []
         for first in range(0, jax.tree.leaves(inputs)[0].shape[1], block):
             rows = jax.tree.map(lambda a, k=first: a[:, k : k + block], inputs)
-            carries, outputs = compiled(constants, carries, rows)
+            with turn:
+                carries, outputs = jax.block_until_ready(compiled(constants, carries, rows))
             made.append(outputs)
         return carries, jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *made)
 

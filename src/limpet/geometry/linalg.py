@@ -7,13 +7,15 @@ Beyond that they are LAPACK's, or entries that `limpet.lanes` goes through, if m
 """
 
 import math
+from typing import Any, cast
 
 import jax.numpy as jnp
 import jax.scipy.linalg as lapack
 from jaxtyping import Array, Float
 
 from limpet.lanes import primitives
-from limpet.shapes import Normals, Square, Values, Vector
+from limpet.shapes import Factor, Normals, Square, Values, Vector
+from limpet.sparse.normals import SparseFactor, SparseMatrix, SparseNormals
 
 # Rows: a trade-off that was not measured. The code of an elimination, and the time to compile it,
 # grow as their cube; at 8 it has a few hundred operations.
@@ -27,6 +29,9 @@ def uses_lapack(m: int) -> bool:
 
 def inner(a: Normals, b: Normals) -> Square:
     """a^T b."""
+    if isinstance(a, SparseNormals):
+        return a.inner(cast(SparseNormals, b))
+    b = cast(Array, b)
     m = a.shape[1]
     if m > MOST_UNROLLED:
         return a.T @ b
@@ -35,21 +40,55 @@ def inner(a: Normals, b: Normals) -> Square:
 
 def along(normals: Normals, a: Values) -> Vector:
     """The vector with coefficients `a` along the normals."""
+    if isinstance(normals, SparseNormals):
+        return normals.along(a)
     if len(a) > MOST_UNROLLED:
         return normals @ a
     return sum((normals[:, i] * a[i] for i in range(1, len(a))), start=normals[:, 0] * a[0])
 
 
+def less_along(x: Vector, normals: Normals, a: Values) -> Vector:
+    """The point less the vector with coefficients `a` along the normals."""
+    if isinstance(normals, SparseNormals):
+        return normals.less_along(x, a)
+    return x - along(normals, a)
+
+
 def across(normals: Normals, v: Vector) -> Values:
     """G^T v: how fast each constraint changes along v."""
+    if isinstance(normals, SparseNormals):
+        return normals.across(v)
     m = normals.shape[1]
     if m > MOST_UNROLLED:
         return normals.T @ v
     return jnp.stack([jnp.sum(normals[:, i] * v) for i in range(m)])
 
 
-def factor(normals: Normals) -> Square:
+def lengths(normals: Normals) -> Values:
+    """The length of each normal."""
+    if isinstance(normals, SparseNormals):
+        return normals.lengths()
+    return jnp.linalg.norm(normals, axis=0)
+
+
+def total(normals: Normals) -> Float[Array, ""]:
+    """The sum of all entries: it is finite if they are."""
+    return jnp.sum(_entries(normals))
+
+
+def _entries(normals: Normals) -> Array:
+    return normals.entries if isinstance(normals, SparseNormals) else normals
+
+
+def pairing(a: Normals, b: Normals) -> Float[Array, ""]:
+    """The sum of the products of their entries."""
+    return jnp.sum(_entries(a) * _entries(b))
+
+
+def factor(normals: Normals) -> Factor:
     """L, lower triangular, with L L^T = K = G^T G; NaN where the normals are dependent."""
+    if isinstance(normals, SparseNormals):
+        return normals.factor()
     m = normals.shape[1]
     if m > MOST_UNROLLED:
         return primitives.factor(normals.T @ normals)
@@ -61,8 +100,10 @@ def factor(normals: Normals) -> Square:
     return _matrix(L)
 
 
-def solve_lower(L: Square, b: Values) -> Values:
+def solve_lower(L: Factor, b: Values) -> Values:
     """L^-1 b."""
+    if isinstance(L, SparseFactor):
+        return L.solve_lower(b)
     m = len(b)
     if m > MOST_UNROLLED:
         return lapack.solve_triangular(L, b, lower=True)
@@ -72,8 +113,10 @@ def solve_lower(L: Square, b: Values) -> Values:
     return jnp.stack(a)
 
 
-def solve_upper(L: Square, b: Values) -> Values:
+def solve_upper(L: Factor, b: Values) -> Values:
     """L^-T b."""
+    if isinstance(L, SparseFactor):
+        return L.solve_upper(b)
     m = len(b)
     if m > MOST_UNROLLED:
         return lapack.solve_triangular(L, b, lower=True, trans=1)
@@ -83,22 +126,30 @@ def solve_upper(L: Square, b: Values) -> Values:
     return jnp.stack(a)
 
 
-def tangent(normals: Normals, L: Square, v: Vector) -> Vector:
+def tangent(normals: Normals, L: Factor, v: Vector) -> Vector:
     """The part of v along the surface, v - G K^-1 G^T v."""
-    return v - along(normals, solve_upper(L, solve_lower(L, across(normals, v))))
+    return less_along(v, normals, solve_upper(L, solve_lower(L, across(normals, v))))
 
 
-def dual(normals: Normals, L: Square) -> Normals:
-    """G K^-1: the columns that pair with the normals as 1 with their own and 0 with the others."""
+def dual(normals: Normals, L: Factor) -> Normals:
+    """G K^-1: the columns that pair with the normals as 1 with their own and 0 with the others.
+
+    Of sparse normals, the entries where these have some.
+    """
+    if isinstance(normals, SparseNormals):
+        return normals.dual(cast(SparseFactor, L))
     m = len(L)
     if m > MOST_UNROLLED:
-        return normals @ lapack.cho_solve((L, True), primitives.sparse(jnp.eye(m)))
+        identity = primitives.sparse(jnp.eye(m))
+        return normals @ lapack.cho_solve((cast(Array, L), True), identity)
     inverse = [solve_upper(L, solve_lower(L, row)) for row in primitives.sparse(jnp.eye(m))]
     return jnp.stack([along(normals, column) for column in inverse], axis=-1)
 
 
-def half_log_det(L: Square) -> Float[Array, ""]:
+def half_log_det(L: Factor) -> Float[Array, ""]:
     """Half the log determinant of K = L L^T."""
+    if isinstance(L, SparseFactor):
+        return L.half_log_det()
     m = len(L)
     if m > MOST_UNROLLED:
         return jnp.sum(jnp.log(jnp.diagonal(L)))
@@ -107,6 +158,8 @@ def half_log_det(L: Square) -> Float[Array, ""]:
 
 def solve(A: Square, b: Values) -> Values:
     """A^-1 b for any invertible A."""
+    if isinstance(A, SparseMatrix):
+        return A.solve(b)
     m = len(b)
     if m > MOST_UNROLLED:
         return primitives.solve(A, b)
@@ -120,8 +173,39 @@ def solve(A: Square, b: Values) -> Values:
     return jnp.stack(a)
 
 
+def damped_step(normals: Normals, values: Values, damping: Any) -> Vector:
+    """Levenberg and Marquardt's step towards smaller values, the same in all units of theirs."""
+    if isinstance(normals, SparseNormals):
+        L = normals.factor(1 + damping)
+        return normals.along(L.solve_upper(L.solve_lower(values)))
+    K = normals.T @ normals
+    return normals @ solve(K + damping * jnp.diag(jnp.diagonal(K)), values)
+
+
+def rescale(normals: Normals, scale: Values) -> Normals:
+    """Each normal divided by its scale; entries that are not finite become zero."""
+    if isinstance(normals, SparseNormals):
+        return normals.scaled(1 / scale)
+    scaled = normals / scale
+    return jnp.where(jnp.isfinite(scaled), scaled, 0.0)
+
+
+def singular_values(normals: Normals) -> Float[Array, " some"]:
+    """All of them; of sparse normals the pivots of their Gram matrix, which bound the smallest."""
+    if isinstance(normals, SparseNormals):
+        return normals.factor().diagonal
+    return jnp.linalg.svd(normals, compute_uv=False)
+
+
+def by_constraint(normals: Normals) -> Float[Array, "..."]:
+    """The normals as rows, to be shown; of sparse ones the entries."""
+    return normals.entries if isinstance(normals, SparseNormals) else normals.T
+
+
 def log_abs_det(A: Square) -> Float[Array, ""]:
     """The log of the absolute determinant."""
+    if isinstance(A, SparseMatrix):
+        return A.log_abs_det()
     m = len(A)
     if m > MOST_UNROLLED:
         return jnp.sum(jnp.log(jnp.abs(primitives.pivots(A))))

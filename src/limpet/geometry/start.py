@@ -5,8 +5,6 @@ again, nearer to the guess. Runs of few chains search as widely as runs of many,
 overlook no piece of the surface that those would find.
 """
 
-import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -15,25 +13,35 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from limpet import errors
-from limpet.engine.xla import RUN_ONCE
+from limpet.engine import of_rows
 from limpet.errors import InputError, StartError
-from limpet.geometry.linalg import solve, uses_lapack
+from limpet.geometry.fit import ABSURD_DEPTH, find_peaks
+from limpet.geometry.linalg import (
+    by_constraint,
+    damped_step,
+    factor,
+    lengths,
+    rescale,
+    singular_values,
+    solve_lower,
+    solve_upper,
+    total,
+    uses_lapack,
+)
 from limpet.geometry.pieces import pieces, spread_over
 from limpet.layout import read_points
 from limpet.shapes import Normals, Values, Vector
 from limpet.target import Target, check_target
+from limpet.target_checks import check_noise
 
 JITTER = 1.0  # by how much guesses are perturbed, in units of their own size
 ATTEMPTS = 6  # restarts of a chain's search, each perturbed half as much as the last
 MOST_ITERATIONS = 200  # of one search: a choice; those that fail are made again from elsewhere
-BATCH = 64  # searches made side by side; fixed, so that a search's bits depend on nothing else
 ON_SURFACE = 1e-12  # |q_i| <= ON_SURFACE |grad q_i| |x| is on the surface: as for the samplers
 NEARBY_DISTANCE = 1e-4  # of a point right beside another, in units of that from the origin
 SMALLEST_RANK = 1e-5  # smallest singular value of the gradients, in units of those nearby
-# A log density this far below the best start's is absurd, per number of a point: what is 8 standard
-# deviations out in every direction of a Gaussian. A ring of 12 beads that repel each other does not
-# recover from some hundreds per number.
-ABSURD_DEPTH = 32.0
+# Inverse iterations for that value: after so many it is at most m ** (1 / 16) times as large.
+INVERSE_ITERATIONS = 8
 HALVINGS = 12  # of the perturbation, in search of a density that is not absurd: down to 1/4096
 SEARCHES = 128  # at least, from one guess, whatever the number of chains; as many as a tile has
 WIDER_JITTERS = (1.0, 2.0, 4.0)  # perturbations of searches for other pieces, by turns
@@ -56,7 +64,8 @@ class Local(NamedTuple):
     """What a target is at a point."""
 
     q: Values
-    normals: Normals
+    slopes: Values  # lengths of the gradients of q
+    eps: Values
     inside: Bool[Array, ""]
     log_density: Float[Array, ""]
 
@@ -64,7 +73,7 @@ class Local(NamedTuple):
 def find_start(
     target: Target, guess: Any, count: int = 1, seed: int = 0, *, jitter: float = JITTER
 ) -> Any:
-    """Points on the surface, spread around a guess.
+    """Points on the surface, spread around a guess; or near peaks of the density, if m >= n.
 
     Parameters
     ----------
@@ -120,12 +129,16 @@ def find_vectors(
     name: str,
     spare: int = 0,
     jitter: float = JITTER,
+    forced: bool = True,
 ) -> np.ndarray:
     """`count` vectors on the surface and `spare` more, which may be copies of others.
 
-    `name` is what a user calls the guesses.
+    `name` is what a user calls the guesses. Where there is no surface, they are where the density
+    has peaks (`limpet.geometry.fit`), found without the gradient of l unless `forced`.
     """
-    _check_guesses(target, guesses, name)
+    check_guesses(target, guesses, name)
+    if target.is_crowded(jnp.asarray(guesses[0])):
+        return find_peaks(target, guesses, count + spare, seed, jitter, forced)
     searches = _Searches(target, guesses, seed, jitter)
     found = searches.reach(count, spare)
     if jitter == 0 or len(guesses) >= len(found.x):  # all are as the user wants them
@@ -155,7 +168,9 @@ class _Searches:
         key = jax.random.fold_in(self.key, kind)
         origin = self.guesses[chains % len(self.guesses)]
         sizes = np.broadcast_to(self.jitter * sizes, chains.shape)
-        return _in_batches(_search, self.target, key, origin, sizes, chains)
+        constants = self.target, jax.random.key_data(key)
+        apart = _is_apart(self.target, origin[0])
+        return of_rows(_search, constants, origin, sizes, chains, apart=apart, prepare=_perturb)
 
     def reach(self, needed: int, spare: int) -> Points:
         """The surface from every guess, again and again with smaller perturbations."""
@@ -217,13 +232,15 @@ def is_absurd(level: np.ndarray, usual: float, n: int) -> np.ndarray:
     return level < usual - ABSURD_DEPTH * n
 
 
-def _local(target: Target, _key: Any, x: Vector) -> Local:
+def _local(target: Target, x: Vector) -> Local:
     q, normals = target.plain().values_and_normals(x)
-    return Local(q, normals, target.contains(x), target.log_density_at(x))
+    eps = jnp.broadcast_to(target.eps_at(x), q.shape)
+    return Local(q, lengths(normals), eps, target.contains(x), target.log_density_at(x))
 
 
-def _check_guesses(target: Target, guesses: np.ndarray, name: str) -> None:
-    local = _in_batches(_local, target, jax.random.key(0), guesses)
+def check_guesses(target: Target, guesses: np.ndarray, name: str) -> None:
+    """Refuse guesses where the target is not defined."""
+    local = of_rows(_local, target, guesses, apart=_is_apart(target, guesses[0]))
     for k, guess in enumerate(guesses):
         where = f"{name} {_numbers(guess)}" + (f" (point {k})" if len(guesses) > 1 else "")
         if not np.isfinite(local.q[k]).all():
@@ -232,10 +249,12 @@ def _check_guesses(target: Target, guesses: np.ndarray, name: str) -> None:
                 " Start where it is defined."
             )
         if target.inside is not None and not local.inside[k]:
-            walls = np.ravel(target.inside(jnp.asarray(guess)))
+            walls = np.ravel(target.inside(jnp.asarray(guess), *target.more))
             raise InputError(
                 f"The {where} is outside the walls: inside = {_numbers(walls)}, expected all >= 0."
             )
+        if not target.has_fixed_eps:
+            check_noise(local.eps[k], where)
         if not np.isfinite(local.log_density[k]):
             raise InputError(
                 f"log_density is {local.log_density[k]} at the {where}: expected a finite number."
@@ -243,36 +262,27 @@ def _check_guesses(target: Target, guesses: np.ndarray, name: str) -> None:
             )
 
 
-def _in_batches(function: Callable[..., Any], target: Target, key: Any, *rows: np.ndarray) -> Any:
-    """`function` of each row, in batches of one width: what it returns, of NumPy's arrays."""
-    total = len(rows[0])
-    padded = [np.pad(a, [(0, -total % BATCH)] + [(0, 0)] * (a.ndim - 1), "edge") for a in rows]
-    parts = [
-        jax.tree.map(np.asarray, _batch(function, target, key, *(a[i : i + BATCH] for a in padded)))
-        for i in range(0, total, BATCH)
-    ]
-    return jax.tree.map(lambda *arrays: np.concatenate(arrays)[:total], *parts)
+def _is_apart(target: Target, x: np.ndarray) -> bool:
+    """Whether XLA must not do several searches at once: see limpet.engine.xla."""
+    return uses_lapack(jax.eval_shape(target.values, x).size)
 
 
-@functools.partial(jax.jit, static_argnums=0, compiler_options=RUN_ONCE)
-def _batch(function: Callable[..., Any], target: Target, key: Any, *rows: Any) -> Any:
-    one = functools.partial(function, target, key)
-    # LAPACK's routines must not be batched: see limpet.engine.xla
-    if uses_lapack(jax.eval_shape(target.values, rows[0][0]).size):
-        return jax.lax.map(lambda row: one(*row), rows)
-    return jax.vmap(one)(*rows)
-
-
-def _search(
-    target: Target, key: Any, guess: Vector, size: Float[Array, ""], chain: Int[Array, ""]
-) -> Search:
-    """Levenberg-Marquardt from a perturbed guess, with steps across the surface only."""
+def _perturb(
+    constants: tuple[Target, Any], guess: Vector, size: Float[Array, ""], chain: Int[Array, ""]
+) -> tuple[Vector, Vector, Vector]:
+    """A guess, where a chain's search begins, and the normal numbers that make the difference."""
+    key = jax.random.wrap_key_data(constants[1])
     noise = jax.random.normal(jax.random.fold_in(key, chain), guess.shape)
     rms = jnp.linalg.norm(guess) / np.sqrt(len(guess))
-    start = guess + size * jnp.where(rms > 0, rms, 1.0) * noise
+    return guess, guess + size * jnp.where(rms > 0, rms, 1.0) * noise, noise
+
+
+def _search(constants: tuple[Target, Any], guess: Vector, start: Vector, noise: Vector) -> Search:
+    """Levenberg-Marquardt from a perturbed guess, with steps across the surface only."""
+    target, _ = constants
 
     def is_on_surface(x: Vector, values: Values, normals: Normals) -> Bool[Array, ""]:
-        slope = jnp.linalg.norm(normals, axis=0)
+        slope = lengths(normals)
         reach = jnp.linalg.norm(x) + jnp.linalg.norm(guess)
         return jnp.all((jnp.abs(values) <= ON_SURFACE * slope * reach) & jnp.isfinite(slope))
 
@@ -282,15 +292,12 @@ def _search(
 
     def update(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         i, x, values, normals, damping = carry
-        K = normals.T @ normals
-        # Marquardt's scaling: the step is the same whatever units the constraints are in
-        damped = K + damping * jnp.diag(jnp.diagonal(K))
-        y = x - normals @ solve(damped, values)
+        y = x - damped_step(normals, values, damping)
         new_values, new_normals = target.values_and_normals(y)
         better = jnp.sum(new_values**2) < jnp.sum(values**2)
         x = jnp.where(better, y, x)
         values = jnp.where(better, new_values, values)
-        normals = jnp.where(better, new_normals, normals)
+        normals = jax.tree.map(lambda a, b: jnp.where(better, a, b), new_normals, normals)
         return i + 1, x, values, normals, jnp.where(better, damping / 10, 10 * damping + 1e-15)
 
     first = (0, start, *target.values_and_normals(start), 1e-3)
@@ -301,24 +308,43 @@ def _search(
     # a gradient that vanishes on the surface is far smaller there than right beside it
     size, guess_size = jnp.linalg.norm(x), jnp.linalg.norm(guess)
     beside = x + NEARBY_DISTANCE * jnp.where(size > 1e-10 * guess_size, size, guess_size) * noise
-    scale = jnp.linalg.norm(target.values_and_normals(beside)[1], axis=0)
-    scaled = normals / jnp.where(jnp.isfinite(scale) & (scale > 0), scale, 1.0)
-    rank = jnp.linalg.svd(jnp.where(jnp.isfinite(scaled), scaled, 0.0), compute_uv=False)[-1]
+    scale = lengths(target.values_and_normals(beside)[1])
+    scale = jnp.where(jnp.isfinite(scale) & (scale > 0), scale, 1.0)
+    rank = _smallest_singular_value(rescale(normals, scale))
     reached = is_on_surface(x, values, normals)
     log_density = target.log_density_at(x)
     allowed = target.contains(x) & jnp.isfinite(log_density)
     return Search(x, values, log_density, reached, rank, reached & (rank > SMALLEST_RANK) & allowed)
 
 
+def _smallest_singular_value(normals: Normals) -> Float[Array, ""]:
+    """About, and at least, that; 0 if it is so small that the normals have no factor."""
+    L = factor(normals)
+    m = len(L)
+    # of no use would be a vector that someone's constraints are orthogonal to
+    first = np.random.default_rng(0).normal(size=m)
+
+    def iterate(_: Any, carry: tuple[Values, Array]) -> tuple[Values, Array]:
+        v, _ = carry
+        v = solve_upper(L, solve_lower(L, v))
+        size = jnp.linalg.norm(v)
+        return v / size, size
+
+    start = jnp.asarray(first / np.linalg.norm(first)), jnp.ones(())
+    _, size = jax.lax.fori_loop(0, INVERSE_ITERATIONS, iterate, start)
+    return jnp.where(size > 0, 1 / jnp.sqrt(size), 0.0)
+
+
 def check_resolution(target: Target, points: np.ndarray) -> None:
     """Refuse an eps that doubles cannot resolve where the surface is."""
-    local = _in_batches(_local, target, jax.random.key(0), points)
-    size = np.linalg.norm(local.normals, axis=1) * np.linalg.norm(points, axis=1)[:, None]
+    local = of_rows(_local, target, points, apart=_is_apart(target, points[0]))
+    size = local.slopes * np.linalg.norm(points, axis=1)[:, None]
     smallest = ROUNDING_ERRORS_IN_EPS * np.finfo(float).eps * size.max(axis=0)
-    if (target.eps < smallest).any():
+    if (local.eps < smallest).any():
+        eps = np.asarray(target.typical_eps()).tolist()
         raise InputError(
-            f"eps={np.asarray(target.eps).tolist()} is below what double precision resolves on this"
-            f" surface: expected at least {smallest.max():.1e}. For the limit itself use"
+            f"eps={eps} is below what double precision resolves on this surface: expected at least"
+            f" {smallest.max():.1e}. For the limit itself use"
             ' kernel=limpet.SurfaceSampler(measure="soft").'
         )
 
@@ -331,17 +357,21 @@ def _explanation(target: Target, closest: Any, failed: int, count: int) -> str:
 
         # the searches stop short where constraints contradict each other; this one goes all the way
         weights = target.smallest_eps()
-        squares = jax.jit(jax.value_and_grad(lambda x: jnp.sum((target.values(x) * weights) ** 2)))
+
+        def square(x: Vector) -> Array:
+            return jnp.sum((target.values(x) * weights) ** 2)
+
+        squares = jax.jit(lambda x: (square(x), target.gradient(square, x)))
         end = scipy.optimize.minimize(squares, x, jac=True, method="BFGS")
         x = end.x if np.isfinite(end.fun) and np.isfinite(end.jac).all() else x
-    local = _local(target, None, x)
-    normals = np.asarray(local.normals)
-    finite = np.isfinite(normals).all()
-    singular = np.linalg.svd(normals, compute_uv=False) if finite else np.full(len(local.q), np.nan)
+    local = _local(target, x)
+    normals = target.plain().values_and_normals(jnp.asarray(x))[1]
+    finite = bool(np.isfinite(total(normals)))
+    singular = singular_values(normals) if finite else np.full(len(local.q), np.nan)
     if not finite:
         reason = (
-            f"The gradient of q is not finite there, {_numbers(normals.T)}: look for a square root"
-            " or a norm of zero."
+            f"The gradient of q is not finite there, {_numbers(by_constraint(normals))}: look for a"
+            " square root or a norm of zero."
         )
     elif closest.reached and closest.rank < SMALLEST_RANK:
         reason = (

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from limpet.errors import InputError, warn
 from limpet.kernels.noise import Noise, draw, generator_from
 from limpet.layout import Layout, as_point
-from limpet.shapes import Normals, Square, Values, Vector
+from limpet.shapes import Factor, Normals, Values, Vector
 from limpet.target import Target, check_target
 
 
@@ -54,7 +54,7 @@ class State(NamedTuple):
     on: Bool[Array, ""]  # whether it is on the surface
     values: Values
     normals: Normals
-    factor: Square
+    factor: Factor
     log_density: Float[Array, ""]
     reach: Float[Array, ""]  # how far from the origin the chain began: the scale of its x
 
@@ -91,6 +91,7 @@ class Kernel(abc.ABC):
     renamed: ClassVar[dict[str, str]] = {}  # fields' names of earlier versions, and today's
     elsewhere: ClassVar[dict[str, str]] = {}  # what people look for here, and where it is
     known: ClassVar[dict[str, type["Kernel"]]] = {}  # by name, as a store says it
+    needs_surface: ClassVar[bool] = False  # in x: fewer constraints than unknowns
 
     def __init_subclass__(cls) -> None:
         dataclasses.dataclass(frozen=True)(cls)
@@ -114,6 +115,11 @@ class Kernel(abc.ABC):
         """What warm-up finds for it."""
 
     @property
+    def crowded_tunables(self) -> tuple[Tunable, ...]:
+        """The same where constraints are as many as unknowns, or more; they have the same names."""
+        return self.tunables
+
+    @property
     def step_sizes(self) -> dict[Move, tuple[str, ...]]:
         """Which numbers make each move longer or shorter."""
         return {m: t.names for t in self.tunables if not t.whole for m in t.moves}
@@ -125,6 +131,16 @@ class Kernel(abc.ABC):
 
     def check(self) -> None:  # noqa: B027 (most have nothing more to check)
         """Refuse numbers that do not fit each other."""
+
+    def check_room(self, target: Target, x: Vector) -> None:
+        """Refuse a target without a surface, if this sampler moves on it."""
+        if self.needs_surface and target.is_crowded(x):
+            m, name = jax.eval_shape(Target.values, target, x).size, type(self).__name__
+            raise InputError(
+                f"q returned m = {m} constraints for n = {len(x)} unknowns: limpet.{name} expected"
+                " m < n, else the surface has no room to move in. kernel=limpet.Lifted() takes any"
+                " number of them."
+            )
 
     @abc.abstractmethod
     def draw_share(self) -> float:
@@ -184,6 +200,7 @@ class Kernel(abc.ABC):
         layout = Layout.of(x)
         vector = layout.vector(x)
         flat = target.on_vectors(layout).freeze(vector)
+        self.check_room(flat, vector)
         return self.start(flat, vector)._replace(x=layout.point(vector))
 
     def step(self, target: Target, key: PRNGKeyArray, state: State) -> tuple[State, Info]:

@@ -6,6 +6,7 @@ area (q, and so K, divided by eps), x has the law pi_eps: it is the soft measure
 So a Hard move there is a step of pi_eps as large as those along S, and every step is a draw.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -13,12 +14,14 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from limpet.geometry.linalg import factor
-from limpet.kernels.base import Info, State
+from limpet.kernels.base import Info, State, Tunable
+from limpet.kernels.graph import make_graph_trajectory, start_on_graph
 from limpet.kernels.moves import reach_of
 from limpet.kernels.noise import Noise
 from limpet.kernels.trajectory import TrajectoryKernel, make_trajectory
 from limpet.lanes.primitives import sparse
 from limpet.shapes import Normals, Values, Vector
+from limpet.sparse.normals import SparseNormals
 from limpet.target import Target
 
 # it depends on the step size, so it is not kept from step to step; NumPy's, for an array of JAX's
@@ -56,9 +59,16 @@ class Lifted(TrajectoryKernel):
     tolerance: float = 1e-12
     reverse_tolerance: float = 1e-8
 
+    @property
+    def crowded_tunables(self) -> tuple[Tunable, ...]:
+        """Slides that go far: longer ones than the data allow may be as acceptable, but no use."""
+        slides, *others = self.tunables
+        return slides._replace(acceptance=None), *others
+
     def noise_size(self, state: State) -> int:
-        """One for each entry of x and of eta."""
-        return len(state.x) + len(state.values)
+        """One for each entry of x and of eta; of x alone, where that is all of a point."""
+        n, m = len(state.x), len(state.values)
+        return n + m if m < n else n
 
     def is_draw(self, state: State) -> Bool[Array, ""]:
         """Every state is a draw."""
@@ -66,6 +76,8 @@ class Lifted(TrajectoryKernel):
 
     def start(self, target: Target, x: Vector) -> State:
         """At x, which may be anywhere."""
+        if target.is_crowded(x):
+            return start_on_graph(target, x, self.step_size)
         values, normals = target.values_and_normals(x)
         off, reach = jnp.bool_(False), reach_of(x, self.step_size)
         return State(
@@ -79,7 +91,10 @@ class Lifted(TrajectoryKernel):
         sizes = self.sizes(target) | tuned
         # lengths are such that a trajectory turns eta by a quarter: a harmonic motion, about
         slides = jnp.maximum(sizes["steps"], FEWEST_TO_TURN)
-        lifted = LiftedTarget(target, len(state.x), slides * sizes["step_size"] / (np.pi / 2))
+        length = slides * sizes["step_size"] / (np.pi / 2)
+        if len(state.values) >= len(state.x):
+            return make_graph_trajectory(self, target, sizes, length, noise, state)
+        lifted = LiftedTarget(target, len(state.x), length)
         new, info = make_trajectory(self, lifted, sizes, noise, lifted.raise_state(state))
         return lifted.lower_state(new), info
 
@@ -106,20 +121,26 @@ class LiftedTarget:
         x, eta = self.parts(point)
         return self.target.values(x) - eta
 
-    def values_and_normals(self, point: Point) -> tuple[Values, Float[Array, "n_and_m m"]]:
+    def values_and_normals(self, point: Point) -> tuple[Values, Normals]:
         """The same, and its gradients."""
         x, eta = self.parts(point)
         values, normals = self.target.values_and_normals(x)
         return values - eta, self.normals(normals)
 
-    def normals(self, below: Normals) -> Float[Array, "n+m m"]:
+    def normals(self, below: Normals) -> Normals:
         """The normals over those of S."""
+        if isinstance(below, SparseNormals):
+            return below.lifted(-1 / self.length)
         return jnp.concatenate([below, -sparse(jnp.eye(below.shape[1])) / self.length])
 
     def log_density_at(self, point: Point) -> Float[Array, ""]:
         """l(x) - |eta|^2 / 2."""
         x, eta = self.parts(point)
         return self.target.log_density_at(x) - jnp.sum(eta**2) / 2
+
+    def gradient(self, function: Callable[[Point], Array], point: Point) -> Point:
+        """The gradient of a function that is made of this target's."""
+        return self.target.gradient(function, point)
 
     def contains(self, point: Point) -> Bool[Array, ""]:
         """Whether x is on the allowed side of every wall."""
@@ -137,6 +158,11 @@ class LiftedTarget:
             log_density=state.log_density - jnp.sum(state.values**2) / 2,
         )
 
+    def _normals_below(self, normals: Normals) -> Normals:
+        if isinstance(normals, SparseNormals):
+            return normals.lowered()
+        return normals[: self.n]
+
     def lower_state(self, state: State) -> State:
         """The state off S under one on the lifted surface."""
         x, eta = self.parts(state.x)
@@ -145,7 +171,7 @@ class LiftedTarget:
             x=x,
             on=jnp.bool_(False),
             values=values,
-            normals=state.normals[: self.n],
+            normals=self._normals_below(state.normals),
             factor=jnp.asarray(NO_FACTOR),
             log_density=state.log_density + jnp.sum(eta**2) / 2,
         )

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from limpet.geometry.linalg import factor, half_log_det, tangent
+from limpet.geometry.linalg import factor, half_log_det, lengths, tangent
 from limpet.geometry.projection import Landing, Surface, project
 from limpet.kernels.base import Outcome, State
 from limpet.kernels.noise import Noise
-from limpet.shapes import Normals, Square, Values, Vector
+from limpet.shapes import Factor, Normals, Values, Vector
 
 AT_ORIGIN = 1e-8  # of a step size: a start nearer to the origin is at it, but for rounding
 
@@ -20,7 +20,7 @@ class TwoProjections(NamedTuple):
     """Where a move landed, and where a slide from there landed."""
 
     first: Landing
-    factor: Square  # at the first
+    factor: Factor  # at the first
     slide: Vector  # from the first, along the surface
     second: Landing
 
@@ -29,6 +29,7 @@ def project_twice(
     kernel: Any,
     target: Surface,
     normals: Normals,
+    L: Factor,
     base: Vector,
     start: Vector,
     aim: Callable[[Vector], Vector],
@@ -39,15 +40,16 @@ def project_twice(
 ) -> TwoProjections:
     """Land where q = level from `start`, slide on by the tangent part of `aim(y)`, land again.
 
-    The first projection goes along the normals at `base`, the second along those where the first
-    landed, y. With `aim(y)` = x - y, the second is the reverse check of a move from x.
+    The first projection goes along the normals at `base`, with factor `L`, the second along those
+    where the first landed, y. With `aim(y)` = x - y, the second is the reverse check of a move from
+    x. Of many constraints, the second landing has not its own gradients, which few moves need.
     """
-    first = _land(kernel, target, base, normals, start, level, reach, active)
-    L = factor(first.normals)
-    slide = tangent(first.normals, L, aim(first.x))
-    again = first.landed & active
-    second = _land(kernel, target, first.x, first.normals, first.x + slide, level, reach, again)
-    return TwoProjections(first, L, slide, second)
+    first = _land(kernel, target, base, normals, L, start, level, reach, active, True)
+    there = factor(first.normals)
+    slide = tangent(first.normals, there, aim(first.x))
+    start, again = first.x + slide, first.landed & active
+    second = _land(kernel, target, first.x, first.normals, there, start, level, reach, again)
+    return TwoProjections(first, there, slide, second)
 
 
 def _land(
@@ -55,17 +57,20 @@ def _land(
     target: Surface,
     x: Vector,
     normals: Normals,
+    L: Factor,
     start: Vector,
     level: Values,
     reach: Float[Array, ""],
     active: Bool[Array, ""] | bool,
+    needs_normals: bool = False,
 ) -> Landing:
     """Project along the normals at x, to the tolerance that x sets.
 
     The tolerance is relative: it means the same when q or x is counted in other units.
     """
-    tolerance = kernel.tolerance * jnp.linalg.norm(normals, axis=0) * _length(x, reach)
-    return project(target, start, normals, level, tolerance, kernel.newton_cap, active)
+    tolerance = kernel.tolerance * lengths(normals) * _length(x, reach)
+    cap = kernel.newton_cap
+    return project(target, start, normals, L, level, tolerance, cap, active, needs_normals)
 
 
 def came_back(kernel: Any, landing: Landing, state: State) -> Bool[Array, ""]:

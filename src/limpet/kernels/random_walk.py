@@ -56,8 +56,9 @@ class RandomWalk(Kernel):
 
     def sizes(self, target: Target) -> dict[str, Any]:
         """That of the paper's Soft moves."""
-        default = 0.7 * target.smallest_eps()
-        return {"step_size": default if self.step_size is None else self.step_size}
+        if self.step_size is not None:
+            return {"step_size": self.step_size}
+        return {"step_size": 0.7 * target.smallest_eps()}
 
     def start(self, target: Target, x: Vector) -> State:
         """At x, which may be anywhere."""

@@ -26,8 +26,8 @@ from jax.lax import cond
 from jaxtyping import Array, Bool, Float
 
 from limpet import errors
-from limpet.geometry.linalg import across, along, factor, solve_lower, solve_upper
-from limpet.geometry.projection import landing
+from limpet.geometry.linalg import across, factor, less_along, solve_lower, solve_upper
+from limpet.geometry.projection import Landing, are_many, landing
 from limpet.kernels.base import Info, Kernel, Move, Outcome, State, Tunable
 from limpet.kernels.moves import (
     came_back,
@@ -108,6 +108,7 @@ class SAS(Kernel):
     reverse_tolerance: float = 1e-8
 
     static = ("trajectory", "newton_cap")
+    needs_surface = True
     checks: ClassVar = {
         **dict.fromkeys(
             ("sigma_hrd", "sigma_prp", "sigma_tan", "sigma_on", "sigma_sft"), errors.positive
@@ -168,7 +169,7 @@ class SAS(Kernel):
         eps = target.smallest_eps()
         return {
             "sigma_hrd": self.sigma_hrd,
-            "sigma_prp": target.eps if self.sigma_prp is None else self.sigma_prp,
+            "sigma_prp": target.typical_eps() if self.sigma_prp is None else self.sigma_prp,
             "sigma_tan": eps if self.sigma_tan is None else self.sigma_tan,
             "sigma_on": eps if self.sigma_on is None else self.sigma_on,
             "sigma_sft": 0.7 * eps if self.sigma_sft is None else self.sigma_sft,
@@ -184,7 +185,7 @@ class SAS(Kernel):
     ) -> tuple[State, Info]:
         """One step: the proposals of section 2.2, accepted with probability (2.2)."""
         sizes = self.sizes(target) | tuned
-        sizes["sigma_prp"] = sizes["sigma_prp"] / target.eps  # q is divided by eps, too
+        sizes["sigma_prp"] = sizes["sigma_prp"] / target.typical_eps()  # q is divided by eps, too
         made = self._choose(state, noise.choice)
 
         def those(holds: Callable[[Rule], bool]) -> Bool[Array, ""]:
@@ -208,14 +209,20 @@ class SAS(Kernel):
             path = follow(self, target, state, slide, h, level, before, forced, active=slides)
         here, x = path.state, path.state.x
 
-        away = landing(target, x + _jump(made, state, sizes, random))
-        base, normals = choose(leaves, (away.x, away.normals), (x, here.normals))
+        jumped = those(lambda rule: rule.ends == "away")
+        away = cond(
+            jumped,
+            lambda: landing(target, x + _jump(made, state, sizes, random)),
+            lambda: Landing(x, here.values, here.normals, jnp.bool_(False), jnp.bool_(True)),
+        )
+        L = cond(leaves, lambda: factor(away.normals), lambda: here.factor)
         landings = project_twice(
             self,
             target,
-            normals,
-            base,
-            jnp.where(slides, x + path.slide + path.push, base),
+            away.normals,
+            L,
+            away.x,
+            jnp.where(slides, x + path.slide + path.push, away.x),
             lambda foot: jnp.where(lands, sizes["sigma_on"] * noise.z, x - foot),
             level=level,
             reach=state.reach,
@@ -223,6 +230,13 @@ class SAS(Kernel):
         )
         first, first_factor, second_slide, second = landings
         end = choose(slides, first, choose(lands, second, away))
+        if are_many(end.values):  # then the second landing lacks them
+            normals = cond(
+                lands,
+                lambda: target.values_and_normals(second.x)[1],
+                lambda: choose(slides, first.normals, away.normals),
+            )
+            end = end._replace(normals=normals)
         proposal = State(
             x=end.x,
             on=those(lambda rule: rule.ends_on),
@@ -235,7 +249,6 @@ class SAS(Kernel):
         back = second_slide - push_of(target, proposal, h, forced)
         step = Step(state, proposal, sizes, slide, back, h, landings, leaves)
 
-        jumped = those(lambda rule: rule.ends == "away")
         landed = jumped | (first.landed & (slides | second.landed))
         met = obstacle(
             known=landed,
@@ -280,9 +293,8 @@ class SAS(Kernel):
 def _split(state: State, noise: Noise) -> Random:
     """The normal numbers of a step, for a chain that is here."""
     normal = solve_lower(state.factor, across(state.normals, noise.z))
-    return Random(
-        noise.z, noise.z - along(state.normals, solve_upper(state.factor, normal)), normal
-    )
+    coefficients = solve_upper(state.factor, normal)
+    return Random(noise.z, less_along(noise.z, state.normals, coefficients), normal)
 
 
 def _jump(made: Made, state: State, sizes: dict[str, Any], random: Random) -> Vector:

@@ -46,6 +46,7 @@ class SurfaceSampler(TrajectoryKernel):
     reverse_tolerance: float = 1e-8
 
     static = ("measure", "steps", "newton_cap")
+    needs_surface = True
 
     def check(self) -> None:
         """Refuse a measure that there is not."""

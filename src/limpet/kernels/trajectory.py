@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from limpet import errors
-from limpet.geometry.linalg import dual, tangent
+from limpet.geometry.linalg import dual, pairing, tangent
 from limpet.geometry.projection import Surface
 from limpet.kernels.base import Info, Kernel, Move, Outcome, State, Tunable
 from limpet.kernels.moves import (
@@ -170,12 +170,13 @@ def push_of(target: Surface, state: State, h: Any, forced: bool, measure: float 
     """
     if not forced:
         return jnp.zeros_like(state.x)
-    W = measure * dual(state.normals, state.factor)
+    W = dual(state.normals, state.factor)
 
     def log_density(x: Vector) -> Float[Array, ""]:
-        return target.log_density_at(x) - jnp.sum(W * target.values_and_normals(x)[1])
+        normals = target.values_and_normals(x)[1]
+        return target.log_density_at(x) - measure * pairing(W, normals)
 
-    return h**2 / 2 * tangent(state.normals, state.factor, jax.grad(log_density)(state.x))
+    return h**2 / 2 * tangent(state.normals, state.factor, target.gradient(log_density, state.x))
 
 
 def _obstacle_in(push: Vector) -> Int[Array, ""]:
@@ -189,7 +190,15 @@ def _slide_once(
     """One slide, the one that leads back, and what was in the way."""
     x, reach = state.x, state.reach
     first, L, back, second = project_twice(
-        kernel, target, state.normals, x, x + slide, lambda y: x - y, level=level, reach=reach
+        kernel,
+        target,
+        state.normals,
+        state.factor,
+        x,
+        x + slide,
+        lambda y: x - y,
+        level=level,
+        reach=reach,
     )
     met = obstacle(
         known=first.landed,

@@ -5,7 +5,7 @@ chains before the next, by way of memory; a compiler of loops keeps a few chains
 the first operation to the last, which is five times as fast and takes a tenth of the time to
 compile. So the step of
 one chain is traced by JAX, its arrays are taken apart into numbers, and each number becomes a
-vector of `LANES` chains in LLVM's language:
+vector of several chains, its lanes, in LLVM's language (`width.py`):
 
     arrays      an operation on arrays is many on numbers; moving entries about costs nothing, nor
                 do entries that are always zero
@@ -37,11 +37,12 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from limpet.lanes import loops, operations
-from limpet.lanes.code import LANES, UnsupportedError, locate
+from limpet.lanes.code import UnsupportedError, locate
 from limpet.lanes.elementwise import LIBRARY
-from limpet.lanes.identity import fingerprint_of
+from limpet.lanes.identity import fingerprint_of, uses
+from limpet.lanes.width import FEW, MANY
 
-__all__ = ["LANES", "UnsupportedError", "scan", "zeros"]
+__all__ = ["UnsupportedError", "is_large", "scan", "zeros"]
 
 # Operations on single numbers that a program may have and be written as such: compiled in a few
 # seconds, and faster than loops.
@@ -65,6 +66,7 @@ def scan(
     zero: Callable[[], Any] = _nothing,
     keep: Callable[[str, Callable[[], bytes]], bytes] = _make,
     registers: int | None = None,
+    chains: int = MANY,
 ) -> Callable:
     """Compile `carry, output = step(constants, carry, input)` for many chains and many turns.
 
@@ -77,12 +79,12 @@ def scan(
     `zero()`, of the structure of the carry, may tell of entries that are zero now and always: no
     work is done for them. `keep(key, make)` may return the bytes that it kept under this key, or
     else `make()`: they are machine code. With `registers`, all arrays of more entries than that are
-    kept in memory, also where the program is small.
+    kept in memory, also where the program is small. `chains` is how many there will be, about.
     """
     program, shapes = jax.make_jaxpr(step, return_shape=True)(constants, carry, inputs)
     count, size = len(jax.tree.leaves(constants)), len(jax.tree.leaves(carry))
     with _refusing():
-        function = _loaded(_code(program, count, size, carry, zero, keep, registers))
+        function = _loaded(_code(program, count, size, carry, zero, keep, registers, chains))
     variables: list[Any] = program.jaxpr.invars
     types = [variable.aval.dtype for variable in variables]
     outputs, tree = jax.tree.leaves(shapes[1]), jax.tree.structure(shapes)
@@ -99,10 +101,22 @@ def scan(
             made = [np.empty((chains, turns, *a.shape), a.dtype) for a in outputs]
         entries = [_entry(a, 0) for a in fixed] + [_entry(a, 1) for a in state]
         table = np.array([*entries, *(_entry(a, 2) for a in (*fed, *made))], np.int64)
-        function(table.ctypes.data, turns, chains)
+        if missing := function(table.ctypes.data, turns, chains):
+            raise MemoryError(
+                f"A step of this model needs {missing >> 20} MB of memory, which this machine does"
+                " not have to spare. Each worker needs as much: try workers=1, or a smaller model."
+            )
         return jax.tree.unflatten(tree, [*state, *made])
 
     return run
+
+
+def is_large(step: Callable, constants, carry, inputs) -> bool:
+    """Whether the program of a step has too many numbers for registers, so that `scan` has loops.
+
+    One that is sparse may have more.
+    """
+    return operations.count(jax.make_jaxpr(step)(constants, carry, inputs)) > MOST_NUMBERS
 
 
 def zeros(function: Callable, *arguments):
@@ -113,20 +127,24 @@ def zeros(function: Callable, *arguments):
     return jax.tree.unflatten(jax.tree.structure(shapes), found)
 
 
-def _code(program, count, size, carry, zero, keep, registers) -> bytes:
-    """The machine code of a program: on numbers if these are few, or many are zero; else loops."""
-    if registers is None:
+def _code(program, count, size, carry, zero, keep, registers, chains) -> bytes:
+    """The machine code of a program: on numbers if these are few, or many are zero; else loops.
+
+    Plans are there to be loops.
+    """
+    if registers is None and not uses({"limpet_plan"}, program):
         with contextlib.suppress(UnsupportedError):
             masks = _masks(carry, zero())
             sparse = any(mask.ndim > 1 and 2 * mask.sum() > mask.size for mask in masks)
             if sparse or operations.count(program) <= MOST_NUMBERS:
                 key = _key(program, count, size, *(np.packbits(mask).tobytes() for mask in masks))
                 return keep(key, lambda: _compiled(operations.written(program, count, size, masks)))
-        registers = loops.REGISTERS
-    key = _key(program, count, size, registers)
-    make = functools.partial(operations.written_as_loops, program, count, size, registers)
+    registers = loops.REGISTERS if registers is None else registers
+    most_lanes = MANY if chains > FEW else FEW
+    sizes = count, size, registers, most_lanes
+    make = functools.partial(operations.written_as_loops, program, *sizes)
     # loops that gain by it are written with several turns at once
-    return keep(key, lambda: _compiled(make(), unroll=False))
+    return keep(_key(program, *sizes), lambda: _compiled(make(), unroll=False))
 
 
 def _masks(carry, zero) -> list[np.ndarray]:
@@ -202,7 +220,7 @@ def _loaded(code: bytes):
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+    prototype = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
     function = prototype(engine.get_function_address("block"))
     # the engine owns the code
     return lambda *arguments, engine=engine: function(*arguments)

@@ -11,7 +11,8 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-LANES = 4  # chains side by side
+from limpet.lanes.width import lanes
+
 MOST = 300_000  # lines; a third of that takes ten seconds to compile, all of it a minute
 FLOATS = {"float64": "double", "float32": "float"}
 LINE = 64  # bytes of a line of the processor's cache
@@ -69,7 +70,7 @@ def element(dtype) -> str:
 
 def vector(dtype) -> str:
     """LLVM's word for a number in every lane."""
-    return f"<{LANES} x {element(dtype)}>"
+    return f"<{lanes()} x {element(dtype)}>"
 
 
 def operand(number) -> str:
@@ -80,7 +81,7 @@ def operand(number) -> str:
         value = f"0x{int(np.float64(number).view(np.uint64)):016X}"
     else:
         value = str(number.item()).lower()
-    return "<" + ", ".join([f"{element(number.dtype)} {value}"] * LANES) + ">"
+    return "<" + ", ".join([f"{element(number.dtype)} {value}"] * lanes()) + ">"
 
 
 @functools.cache
@@ -109,14 +110,17 @@ class Code:
         self.filling = {}  # loops in which matrices lose zeros, by their places in memory
 
     def text(self) -> str:
-        """The program, as a function of a table of arrays and of the arrays' two lengths."""
-        head = "define void @block(ptr %arrays, i64 %turns, i64 %chains) {"
+        """The program, as a function of a table of arrays and of the arrays' two lengths.
+
+        It returns the bytes that it needs and cannot have, or zero.
+        """
+        head = "define i64 @block(ptr %arrays, i64 %turns, i64 %chains) {"
         begin, end = self._workspace_lines()
         lines = self._used()
         if len(lines) > MOST:
             raise UnsupportedError(f"programs of more than {MOST} lines, as this: {len(lines)}")
         declared = [*sorted(self.declared), *self._table_lines()]
-        body = [*self.places, *begin, *lines, *end, "ret void"]
+        body = [*self.places, *begin, *lines, *end, "ret i64 0"]
         return "\n".join([*declared, head, *body, "}", "!0 = !{}"])
 
     def _workspace_lines(self):
@@ -126,8 +130,13 @@ class Code:
         for name in ("malloc", "free"):
             locate(name)
         self.declared |= {"declare ptr @malloc(i64)", "declare void @free(ptr)"}
+        size = self.workspace.size + LINE
         begin = [
-            f"%reserved = call ptr @malloc(i64 {self.workspace.size + LINE})",
+            f"%reserved = call ptr @malloc(i64 {size})",
+            "%refused = icmp eq ptr %reserved, null",
+            "br i1 %refused, label %without, label %with",
+            f"without:\nret i64 {size}",
+            "with:",
             "%address = ptrtoint ptr %reserved to i64",
             f"%beyond = add i64 %address, {LINE - 1}",
             f"%line = and i64 %beyond, -{LINE}",
@@ -187,7 +196,7 @@ class Code:
         dtype = numbers[0].dtype if to is None else to
         types = [each for each in (to, numbers[0].dtype) if each is not None]
         # LLVM's whole numbers have no sign
-        short = [f"v{LANES}{each.kind.replace('u', 'i')}{8 * each.itemsize}" for each in types]
+        short = [f"v{lanes()}{each.kind.replace('u', 'i')}{8 * each.itemsize}" for each in types]
         name = ".".join(["@llvm", name, *short])
         self.declared.add(f"declare {vector(dtype)} {name}({', '.join(kinds)})")
         given = ", ".join(f"{k} {operand(x)}" for k, x in zip(kinds, numbers, strict=True))
@@ -203,7 +212,7 @@ class Code:
         kinds = ", ".join(["double"] * len(numbers))
         self.declared.add(f"declare double @{name}({kinds}) nounwind willreturn memory(none)")
         kind, result = vector(dtype), "poison"
-        for lane in range(LANES):
+        for lane in range(lanes()):
             parts = [
                 self.line(f"extractelement {kind} {operand(number)}, i64 {lane}")
                 for number in numbers
@@ -253,12 +262,27 @@ class Code:
         """A variable's value."""
         return Number(self.line(f"load {vector(dtype)}, ptr {place}"), dtype)
 
+    def index(self, value: int) -> str:
+        """A place for an index, the same in all lanes, that branches change."""
+        name = f"%place{next(self.names)}"
+        self.places.append(f"{name} = alloca i64")
+        self.set_index(name, value)
+        return name
+
+    def set_index(self, place, value: int):
+        """Set an index."""
+        self.lines.append(f"store i64 {value}, ptr {place}")
+
+    def get_index(self, place) -> str:
+        """The index."""
+        return self.line(f"load i64, ptr {place}")
+
     def repeat(self, body):
         """The body, again and again, until the flag it returns holds in no lane."""
         top, end = f"top{next(self.names)}", f"end{next(self.names)}"
         self.lines += [f"br label %{top}", f"{top}:"]
-        bits = self.line(f"bitcast {vector(FLAG)} {operand(body())} to i{LANES}")
-        more = self.line(f"icmp ne i{LANES} {bits}, 0")
+        bits = self.line(f"bitcast {vector(FLAG)} {operand(body())} to i{lanes()}")
+        more = self.line(f"icmp ne i{lanes()} {bits}, 0")
         self.lines += [f"br i1 {more}, label %{top}, label %{end}", f"{end}:"]
 
     def count(self, limit, step, body):
@@ -271,10 +295,13 @@ class Code:
 
     def where_any(self, flag, body):
         """The body, if the flag holds in some lane."""
+        bits = self.line(f"bitcast {vector(FLAG)} {operand(flag)} to i{lanes()}")
+        self.when(self.line(f"icmp ne i{lanes()} {bits}, 0"), body)
+
+    def when(self, holds, body):
+        """The body, if a condition that all lanes share holds."""
         top, end = f"top{next(self.names)}", f"end{next(self.names)}"
-        bits = self.line(f"bitcast {vector(FLAG)} {operand(flag)} to i{LANES}")
-        some = self.line(f"icmp ne i{LANES} {bits}, 0")
-        self.lines += [f"br i1 {some}, label %{top}, label %{end}", f"{top}:"]
+        self.lines += [f"br i1 {holds}, label %{top}, label %{end}", f"{top}:"]
         body()
         self.lines += [f"br label %{end}", f"{end}:"]
 
@@ -323,7 +350,7 @@ class Array:
     def constant(self, entry) -> Number:
         """An entry that is the same for all chains."""
         address = self.code.line(f"getelementptr {self.kind}, ptr {self.base}, i64 {entry}")
-        return self._number([self.code.line(f"load {self.kind}, ptr {address}")] * LANES)
+        return self._number([self.code.line(f"load {self.kind}, ptr {address}")] * lanes())
 
     def load(self, entry, chains, turn="0") -> Number:
         """An entry of the chains in the lanes, at a turn."""
@@ -346,7 +373,7 @@ class Array:
 
     @property
     def _vector(self):
-        return f"<{LANES} x {self.kind}>"
+        return f"<{lanes()} x {self.kind}>"
 
     def _address(self, entry, chain, turn):
         row = self.code.line(f"mul i64 {chain}, {self.chain_stride}")

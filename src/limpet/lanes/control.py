@@ -203,6 +203,14 @@ def _call(parameter):
     return write
 
 
+def _linear_solve(code, equation, arrays, const_lengths, jaxprs):
+    """A solution as its own program has it; the others are there for derivatives."""
+    before = const_lengths.matvec + const_lengths.vecmat
+    ends = before + const_lengths.solve
+    right_sides = arrays[ends + const_lengths.transpose_solve :]
+    return run(code, jaxprs.solve, [*arrays[before:ends], *right_sides])
+
+
 PLACEMENT = ("in_shardings", "out_shardings", "in_layouts", "out_layouts", "ctx_mesh")
 COMPILING = ("donated_invars", "name", "keep_unused", "inline", "compiler_options_kvs")
 DERIVATIVES = ("num_consts", "symbolic_zeros")
@@ -220,6 +228,7 @@ RULES |= {
     "jit": Rule(_call("jaxpr"), honours=("jaxpr",), ignores=(*PLACEMENT, *COMPILING)),
     "pjit": Rule(_call("jaxpr"), honours=("jaxpr",), ignores=(*PLACEMENT, *COMPILING)),
     "closed_call": Rule(_call("call_jaxpr"), honours=("call_jaxpr",)),
+    "custom_linear_solve": Rule(_linear_solve, honours=("const_lengths", "jaxprs")),
     "remat2": REMATERIALISED,
     "checkpoint": REMATERIALISED,
     "custom_jvp_call": Rule(

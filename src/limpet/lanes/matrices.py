@@ -6,11 +6,13 @@ and a step costs as much per bond, however many there are.
 """
 
 import functools
+from collections.abc import Callable
 
 import numpy as np
 
-from limpet.lanes.arithmetic import compare, divide, multiply, subtract
+from limpet.lanes.arithmetic import add, compare, divide, multiply, subtract
 from limpet.lanes.code import FLAG, STRUCTURAL_ZERO, UnsupportedError, is_structural
+from limpet.lanes.plans import NONE
 from limpet.lanes.rules import RULES, Rule, sparse
 
 DOUBLE = np.dtype(float)
@@ -29,16 +31,35 @@ def present(row) -> list[int]:
     return [k for k, number in enumerate(row) if not is_structural(number)]
 
 
-def cholesky(code, equation, arrays):
+def _in_batches(write: Callable) -> Callable:
+    """A rule for batches, of one for matrices: `write(code, *matrices, **parameters)`."""
+
+    @functools.wraps(write)
+    def rule(code, equation, arrays, **parameters):
+        for variable in equation.invars:
+            if variable.aval.dtype != DOUBLE:
+                raise UnsupportedError(f"{equation.primitive.name} of {variable.aval.dtype}")
+        shape = equation.outvars[0].aval.shape
+        if len(shape) == 2:
+            return [write(code, *arrays, **parameters)]
+        made = zeros(*shape)
+        for index in np.ndindex(*shape[:-2]):
+            made[index] = write(code, *(array[index] for array in arrays), **parameters)
+        return [made]
+
+    return rule
+
+
+@_in_batches
+def cholesky(code, a):
     """L, lower triangular, with L L^T = a; NaN if there is none."""
-    check_matrices(equation)
-    L, squares = _factored(code, *arrays)
+    L, squares = _factored(code, a)
     flags = (code(FLAG, "fcmp ugt", number, np.float64(0)) for number in squares)
     sound = functools.reduce(functools.partial(code, FLAG, "and"), flags, np.True_)
     for i, j in zip(*np.tril_indices(len(L)), strict=True):
         if not is_structural(L[i, j]):
             L[i, j] = code.select(sound, L[i, j], np.float64(np.nan))
-    return [L]
+    return L
 
 
 def factor(code, equation, arrays):
@@ -60,14 +81,13 @@ def _factored(code, a):
     return L, squares
 
 
-def triangular_solve(code, equation, arrays, left_side, lower, transpose_a, unit_diagonal):
+@_in_batches
+def triangular_solve(code, a, b, left_side, lower, transpose_a, unit_diagonal):
     """The solution x of a x = b, or of x a = b, and so on: as LAPACK's."""
-    check_matrices(equation)
-    a, b = arrays
     if transpose_a == left_side:
         a, lower = a.T, not lower
     x = _substituted(code, a, b if left_side else b.T, lower, unit=unit_diagonal)
-    return [x if left_side else x.T]
+    return x if left_side else x.T
 
 
 def _substituted(code, a, b, lower, *, unit=False):
@@ -114,20 +134,39 @@ def _eliminated(code, rows):
     return rows
 
 
+def compute_plan(code, equation, arrays, plan):
+    """The entries of a plan, one after the other."""
+    result = zeros(plan.size)
+    arrays = [*arrays, result]  # RESULT is the last
+    for k, place in enumerate(plan.places):
+        total = np.float64(0)
+        for a, b, length in plan.runs[plan.ends[k] : plan.ends[k + 1]]:
+            for t in range(length):
+                pair = arrays[plan.left][a + t], arrays[plan.right][b + t]
+                total = add(code, DOUBLE, total, multiply(code, DOUBLE, *pair))
+        start = np.float64(0)
+        if plan.starts is not None and plan.starts[k] != NONE:
+            start = arrays[plan.start][plan.starts[k]]
+        number = (add if plan.sign > 0 else subtract)(code, DOUBLE, start, total)
+        if plan.scales is not None and plan.scales[k] != NONE:
+            number = multiply(code, DOUBLE, number, arrays[plan.scale][plan.scales[k]])
+        if plan.inverses is not None and plan.inverses[k]:
+            number = inverse(code, number, plan.root)
+        result[place] = number
+    return [result]
+
+
+def inverse(code, number, root: bool):
+    """The reciprocal of a number, or of its root."""
+    number = code.intrinsic("sqrt", number) if root else number
+    return divide(code, DOUBLE, np.float64(1), number)
+
+
 def _less(code, number, pairs):
     """The number less the products of the pairs."""
     for a, b in pairs:
         number = subtract(code, DOUBLE, number, multiply(code, DOUBLE, a, b))
     return number
-
-
-def check_matrices(equation):
-    """Refuse batches of matrices, and types other than doubles."""
-    for variable in (*equation.invars, *equation.outvars):
-        if variable.aval.ndim > 2 or variable.aval.dtype != DOUBLE:
-            raise UnsupportedError(
-                f"matrices of shape {variable.aval.shape}, of {variable.aval.dtype}"
-            )
 
 
 RULES |= {
@@ -140,4 +179,5 @@ RULES |= {
     "limpet_factor": Rule(factor),
     "limpet_solve": Rule(solve),
     "limpet_pivots": Rule(pivots),
+    "limpet_plan": Rule(compute_plan, honours=("plan",)),
 }

@@ -3,13 +3,15 @@
 The rules for the operations are in `elementwise`, `arrays`, `matrices` and `control`.
 """
 
+import contextlib
 import functools
 import math
 
 import numpy as np
+from jax.interpreters.partial_eval import dce_jaxpr
 
-from limpet.lanes import control, loops, matrices  # noqa: F401  (they register their rules)
-from limpet.lanes.code import LANES, MOST, Array, Code, UnsupportedError
+from limpet.lanes import control, loops, matrices, width  # noqa: F401  (they register their rules)
+from limpet.lanes.code import MOST, Array, Code, UnsupportedError
 from limpet.lanes.control import get, places_for, put, zero_of
 from limpet.lanes.identity import inner_programs
 from limpet.lanes.loops.control import Cell, given_array, overwrite, unload
@@ -43,8 +45,10 @@ def _work(equation) -> int:
     if name == "dot_general":
         (over, _), _ = equation.params["dimension_numbers"]
         return 2 * math.prod(shapes[0][k] for k in over)
-    if name in ("cholesky", "triangular_solve", "limpet_factor", "limpet_pivots"):
+    if name in ("cholesky", "lu", "triangular_solve", "limpet_factor", "limpet_pivots"):
         return shapes[0][-1]
+    if name == "limpet_plan":
+        return equation.params["plan"].terms // max(1, equation.params["plan"].size) + 1
     if name == "limpet_solve":
         return shapes[0][-1] ** 2
     if name.startswith(("reduce_", "arg")):
@@ -56,6 +60,11 @@ def _arrays(code, program, carried):
     """A program's arguments, and the arrays that it is given for these and for its outputs."""
     every = (*program.jaxpr.invars, *program.jaxpr.outvars[carried:])
     return program.jaxpr.invars, [Array(code, k, v.aval) for k, v in enumerate(every)]
+
+
+def _chains_in_lanes(code, first, last) -> list[str]:
+    """The chains from the first on, one for each lane; spare lanes do the last one once more."""
+    return [code.least(code.line(f"add i64 {first}, {k}"), last) for k in range(width.lanes())]
 
 
 def written(program, constants: int, carried: int, zero) -> str:
@@ -74,8 +83,7 @@ def written(program, constants: int, carried: int, zero) -> str:
     kept = [places_for(code, array.dtype, none) for array, none in zip(carry, zero, strict=True)]
 
     def lanes(first):
-        # spare lanes do the last chain once more
-        chains = [code.least(code.line(f"add i64 {first}, {k}"), last) for k in range(LANES)]
+        chains = _chains_in_lanes(code, first, last)
         for array, places in zip(carry, kept, strict=True):
             for entry, place in places.items():
                 code.put(place, array.load(entry, chains))
@@ -101,14 +109,31 @@ def written(program, constants: int, carried: int, zero) -> str:
             for entry, number in enumerate(result.flat):
                 array.store(number, entry, chains, t)
 
-    code.count("%chains", LANES, lanes)
+    code.count("%chains", width.lanes(), lanes)
     return code.text()
 
 
-def written_as_loops(program, constants: int, carried: int, registers=loops.REGISTERS) -> str:
+def _without_idle(program):
+    """The program without operations that no result needs: loops, unlike lines, are not dropped."""
+    needed = dce_jaxpr(program.jaxpr, [True] * len(program.jaxpr.outvars), instantiate=True)[0]
+    return program.replace(jaxpr=needed)
+
+
+def written_as_loops(
+    program, constants: int, carried: int, registers=loops.REGISTERS, most_lanes=width.MANY
+) -> str:
     """The same with arrays of more entries than fit in registers in memory, and loops over them."""
+    program = _without_idle(program)
+    if most_lanes == width.MANY:
+        space = loops.Workspace(width.MOST_FOR_MANY)
+        with contextlib.suppress(UnsupportedError), width.side_by_side(width.MANY):
+            return _written_as_loops(program, constants, carried, registers, space)
+    return _written_as_loops(program, constants, carried, registers, loops.Workspace())
+
+
+def _written_as_loops(program, constants, carried, registers, space) -> str:
     code = Code(loops.run)
-    code.workspace, code.registers = loops.Workspace(), registers
+    code.workspace, code.registers = space, registers
     variables, arrays = _arrays(code, program, carried)
     known, given = constants + carried, len(variables)
     carry, fed, made = arrays[constants:known], arrays[known:given], arrays[given:]
@@ -120,8 +145,7 @@ def written_as_loops(program, constants: int, carried: int, registers=loops.REGI
     new = [Cell(code, variable.aval) for variable in variables[known:]]
 
     def lanes(first):
-        # spare lanes do the last chain once more
-        chains = [code.least(code.line(f"add i64 {first}, {k}"), last) for k in range(LANES)]
+        chains = _chains_in_lanes(code, first, last)
         for array, cell in zip(carry, cells, strict=True):
             cell.load(lambda k, array=array: array.load(k, chains))
         code.count("%turns", 1, functools.partial(turn, chains))
@@ -137,5 +161,5 @@ def written_as_loops(program, constants: int, carried: int, registers=loops.REGI
             unload(code, result, lambda k, n, array=array: array.store(n, k, chains, t))
         overwrite(code, cells, results[:carried])
 
-    code.count("%chains", LANES, lanes)
+    code.count("%chains", width.lanes(), lanes)
     return code.text()

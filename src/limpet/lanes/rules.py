@@ -33,6 +33,7 @@ class Rule:
     unset: tuple[str, ...] = ()
     folds: bool = False
     entry: Callable | None = None  # of an operation entry by entry: what it does with one
+    in_memory: bool = False  # its arrays are in memory, however small: it is in `loops` only
 
     def parameters(self, name: str, given: dict) -> dict[str, Any]:
         """The parameters to be honoured; refused if there are others that matter."""
@@ -45,6 +46,15 @@ class Rule:
 
 
 RULES: dict[str, Rule] = {}
+
+
+def in_memory(*, honours: tuple[str, ...] = (), ignores: tuple[str, ...] = ()) -> Rule:
+    """The rule of an operation that is written as loops over arrays in memory, or not at all."""
+    return Rule(_not_on_numbers, honours, ignores, in_memory=True)
+
+
+def _not_on_numbers(code, equation, arrays, **parameters):
+    raise UnsupportedError(f"{equation.primitive.name} on numbers")
 
 
 def run(code, closed, arguments) -> list:
@@ -163,17 +173,41 @@ def are_known(array) -> bool:
     return is_key(array) or all(is_known(number) for number in array.flat)
 
 
+# Operations on whole numbers and flags that NumPy does as JAX does, at once: JAX compiles each, for
+# each shape, in some ten milliseconds.
+BY_NUMPY = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "convert_element_type": np.asarray,
+}
+
+
 def fold(equation, arrays):
-    """The results of an operation on known numbers, by JAX itself."""
+    """The results of an operation on known numbers, by JAX itself, or as it has them."""
+    name, variables = equation.primitive.name, (*equation.invars, *equation.outvars)
+    if name in BY_NUMPY and all(variable.aval.dtype.kind in "iub" for variable in variables):
+        given = (_values(a, v) for a, v in zip(arrays, equation.invars, strict=True))
+        return [known(np.asarray(BY_NUMPY[name](*given), equation.outvars[0].aval.dtype))]
     with jax.ensure_compile_time_eval():
-        given = [_values(a, v) for a, v in zip(arrays, equation.invars, strict=True)]
+        given = [
+            a if is_key(a) else jnp.asarray(_values(a, v))
+            for a, v in zip(arrays, equation.invars, strict=True)
+        ]
         results = equation.primitive.bind(*given, **equation.params)
     results = results if equation.primitive.multiple_results else [results]
     return [known(result) for result in results]
 
 
 def _values(array, variable):
-    if is_key(array):
-        return array
     flat = [number.item() for number in array.flat]
-    return jnp.asarray(np.array(flat, variable.aval.dtype).reshape(array.shape))
+    return np.array(flat, variable.aval.dtype).reshape(array.shape)

@@ -1,8 +1,8 @@
 """What to tell a user about a run: what went wrong, the number behind it, and what to do."""
 
 from collections.abc import Sequence
-from typing import Any
 
+import jax
 import numpy as np
 import xarray as xr
 from scipy.special import gammaincinv
@@ -12,10 +12,11 @@ from limpet.geometry.start import is_absurd
 from limpet.kernels.base import Kernel, Move, Outcome, State
 from limpet.layout import Layout
 from limpet.report.progress import DOING
-from limpet.report.variables import measure_variables
+from limpet.report.variables import every_name, measure_variables
 from limpet.run.mixing import APART, Worst, worst
 from limpet.run.online import FEWEST
 from limpet.run.tile_run import TileRun
+from limpet.sparse.normals import SparseFactor
 
 # What is worth a warning is a matter of judgement: where no source is named, a number is a choice.
 FEWEST_PROPOSALS = 50  # from which shares of outcomes are known to a tenth or so
@@ -104,14 +105,9 @@ def warn_of_singular_surface(begin: State, end: State) -> None:
     `begin` is where the chains started. How nearly dependent gradients are is told by their
     smallest singular value, with each gradient in units of what it was in the beginning.
     """
-    if not end.on.any() or np.shape(end.normals)[-1] == 0:
+    if not end.on.any() or np.size(jax.tree.leaves(end.normals)[0]) == 0:
         return
-    scale = np.median(np.linalg.norm(begin.normals, axis=1), axis=0)
-
-    def smallest(normals: Any) -> np.ndarray:
-        return np.linalg.svd(np.nan_to_num(normals / scale), compute_uv=False)[:, -1]
-
-    usual, now = np.median(smallest(begin.normals)), smallest(end.normals[end.on])
+    usual, now = np.median(_dependence(begin, begin)), _dependence(begin, end)[end.on]
     if now.min() < SINGULAR_SHARE * usual:
         where = np.array2string(end.x[end.on][np.argmin(now)], precision=3, threshold=8)
         warn(
@@ -121,6 +117,16 @@ def warn_of_singular_surface(begin: State, end: State) -> None:
             " kernel=limpet.Lifted(), which stays off it.",
             LimpetWarning,
         )
+
+
+def _dependence(begin: State, now: State) -> np.ndarray:
+    """How near each chain's gradients are to being dependent: zero if they are."""
+    if isinstance(now.factor, SparseFactor):  # the smallest pivot says as much as a singular value
+        inverses = np.nan_to_num(now.factor.entries, nan=np.inf)
+        return 1 / inverses[:, now.factor.structure.diagonal].max(axis=1)
+    usual, normals = np.asarray(begin.normals), np.asarray(now.normals)
+    scale = np.median(np.linalg.norm(usual, axis=1), axis=0)
+    return np.linalg.svd(np.nan_to_num(normals / scale), compute_uv=False)[:, -1]
 
 
 def _warn_of_failing_moves(
@@ -176,9 +182,8 @@ def _warn_of_mixing(posterior: xr.Dataset, layout: Layout, watched: Worst) -> No
     if chains * draws * layout.size <= MOST_VALUES_AGAIN:
         _, measures = measure_variables(posterior)
         watched = worst(measures.r_hat, measures.ess, np.arange(layout.size))
-    r_hat = (
-        f"R-hat of {layout.labels[watched.r_hat_of]} is {watched.r_hat:.3f}, above {HIGHEST_R_HAT}"
-    )
+    names = every_name(posterior)
+    r_hat = f"R-hat of {names[watched.r_hat_of]} is {watched.r_hat:.3f}, above {HIGHEST_R_HAT}"
     if watched.r_hat > APART:
         warn(
             f"{r_hat}: the chains disagree. They have been to different places, so that mean, mcse"
@@ -199,7 +204,7 @@ def _warn_of_mixing(posterior: xr.Dataset, layout: Layout, watched: Worst) -> No
     if watched.ess < FEWEST_EFFECTIVE:
         needed = draws * FEWEST_EFFECTIVE / watched.ess
         warn(
-            f"The effective sample size of {layout.labels[watched.ess_of]} is {watched.ess:.0f}, of"
+            f"The effective sample size of {names[watched.ess_of]} is {watched.ess:.0f}, of"
             f" {chains * draws:,} draws: for {FEWEST_EFFECTIVE}, draw about {needed:,.0f} per"
             " chain, or use more chains.",
             MixingWarning,

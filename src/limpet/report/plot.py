@@ -9,10 +9,9 @@ import xarray as xr
 
 from limpet.draws.tree import OUTCOMES
 from limpet.kernels.base import Move
-from limpet.layout import labels
 from limpet.report.diagnostics import FEWEST_TAUS, autocorrelation
 from limpet.report.summary import check_draws, counted_of, steps_per_draw
-from limpet.report.variables import measure_variables
+from limpet.report.variables import measure_variables, names_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -71,8 +70,8 @@ def plot(draws: xr.DataTree) -> "Figure":
     posterior = check_draws(draws)
     variables = [
         (label, array[(..., *place)])
-        for name, array in posterior.data_vars.items()
-        for label, place in _places(name, array)
+        for array in posterior.data_vars.values()
+        for label, place in zip(names_of(array), np.ndindex(array.shape[2:]), strict=True)
     ]
     _, measures = measure_variables(posterior)
     shown = _slowest(measures.tau)
@@ -125,12 +124,6 @@ def _png(figure):
     file = io.BytesIO()
     figure.savefig(file, format="png")
     return file.getvalue()
-
-
-def _places(name, array):
-    """The label of each number of a variable, and where it is."""
-    shape = array.shape[2:]
-    return zip(labels(str(name), shape), np.ndindex(shape), strict=True)
 
 
 def _part(draws, most, fewest_chains=8, spread=False):

@@ -58,7 +58,7 @@ class Summary:
         for title, about, columns, rows in self._tables():
             table = _table(*columns)
             for row in rows:
-                table.add_row(*row)
+                table.add_row(*map(rich.text.Text, row))  # x[red] is no markup
             gap = "\n" if parts else ""
             parts += [rich.text.Text.assemble((gap + title, "bold"), about), table]
         return rich.console.Group(*parts)
@@ -80,8 +80,8 @@ class Summary:
             moves.append([str(name), f"{proposals:,}", acceptance, *cells])
         columns = [str(name) for name in self.variables.data_vars]
         variables = []
-        for name in self.variables["variable"].values:
-            row = self.variables.sel(variable=name)
+        for k, name in enumerate(self.variables["variable"].values):
+            row = self.variables.isel(variable=k)  # labels of a model may be there twice
             formats = FORMATS | dict.fromkeys(("mean", "mcse"), digits(float(row["mcse"])))
             numbers = {column: float(row[column]) for column in columns}
             cells = ["-" if np.isnan(x) else format(x, formats[c]) for c, x in numbers.items()]

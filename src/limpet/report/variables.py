@@ -1,20 +1,34 @@
 """The variables of a run by name, and their measures, from draws that are read in pieces."""
 
 import functools
+import itertools
 
 import numpy as np
 import xarray as xr
 
-from limpet.layout import labels
 from limpet.report.diagnostics import Measures, measure
+
+
+def names_of(array: xr.DataArray) -> list[str]:
+    """A name for each number of a variable, as ArviZ has them: x[0], x[1], or by their labels."""
+    axes = [map(str, array[axis].values) for axis in array.dims[2:]]
+    return [
+        f"{array.name}[{', '.join(at)}]" if at else str(array.name)
+        for at in itertools.product(*axes)
+    ]
+
+
+def every_name(posterior: xr.Dataset) -> list[str]:
+    """A name for each number of a point."""
+    return [name for array in posterior.data_vars.values() for name in names_of(array)]
 
 
 def measure_variables(posterior: xr.Dataset) -> tuple[list[str], Measures]:
     """The scalar variables of these draws, and the measures of each; nothing stays loaded."""
     names, found = [], []
-    for name, array in posterior.data_vars.items():
-        chains, draws, *shape = array.shape
-        own = labels(str(name), tuple(shape))
+    for array in posterior.data_vars.values():
+        chains, draws = array.shape[:2]
+        own = names_of(array)
         if own:
             names += own
             found.append(measure(functools.partial(_read, array), chains, draws, len(own)))

@@ -49,7 +49,7 @@ class Visits:
             drawn = nth % self.thin == 0
             at, chain, nth = at[drawn], chain[drawn], nth[drawn] // self.thin
         step = first_step + at - chain * steps
-        numbers = {POINT: np.reshape(trace.x, (-1, n))[at]}
+        numbers = {POINT: np.take(np.reshape(trace.x, (-1, n)), at, axis=0)}
         numbers |= {name: stat.take(trace, at, step) for name, stat in self.stats.items()}
 
         wanted = np.True_

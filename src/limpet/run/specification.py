@@ -11,6 +11,7 @@ import json
 import math
 from typing import Any
 
+from limpet.coordinates import LONGEST_TEXT, Coordinates
 from limpet.errors import InputError
 from limpet.kernels import Move
 from limpet.layout import Layout
@@ -21,7 +22,6 @@ FORMAT = 5
 MOST = 2**63 - 1  # what an array of whole numbers holds
 MOST_CHAINS = 2**24  # beyond any machine; tiles are counted one by one
 MOST_NUMBERS = 2**31  # of a point
-LONGEST_TEXT = 300  # letters of a name or a version
 DEEPEST = 4  # lists in lists of a parameter
 CHUNK_BYTES = 2**22  # of a tile's chunk: large enough for a disk, small enough to rewrite often
 ALL_CHUNKS = 2**29  # bytes of the chunks that all tiles together are filling
@@ -56,6 +56,7 @@ class RunSpecification:
     target: dict[str, Any] | None  # what it is recognised by; only a store needs it
     limpet_version: str
     jax_version: str
+    coordinates: Coordinates  # what a user calls axes and places along them
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -85,6 +86,9 @@ class RunSpecification:
         """All of it as JSON, with a checksum."""
         entries = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         entries |= {"format": FORMAT, "layout": self.layout.to_json()}
+        entries |= {"coordinates": self.coordinates.to_json()}
+        if not self.coordinates:
+            del entries["coordinates"]  # stores of before there were any have none
         entries = json.loads(json.dumps(entries))  # tuples are lists
         return entries | {"checksum": _digest(entries).hex()}
 
@@ -94,11 +98,12 @@ class RunSpecification:
         entries = dict(given)
         checksum = entries.pop("checksum", None)
         known = {f.name for f in dataclasses.fields(cls)} | {"format"}
-        if entries.keys() != known:
-            odd = ", ".join(repr(name)[:LONGEST_TEXT] for name in sorted(entries.keys() ^ known))
+        if different := (entries.keys() ^ known) - {"coordinates"}:
+            odd = ", ".join(repr(name)[:LONGEST_TEXT] for name in sorted(different))
             raise SpecificationError(f"{odd}: missing, or not known")
         plain = {name: check(name, entries[name]) for name, check in CHECKS.items()}
-        self = cls(**plain, layout=_layout(entries["layout"]))
+        layout = _layout(entries["layout"])
+        self = cls(**plain, layout=layout, coordinates=_coordinates(layout, entries))
         _check_together(self)
         if checksum != _digest(entries).hex():
             raise SpecificationError("its checksum does not fit: something in it was changed")
@@ -217,6 +222,15 @@ def _layout(structure):
     if not 1 <= layout.size <= MOST_NUMBERS:
         raise _wrong("layout", layout.size, f"1 to {MOST_NUMBERS} numbers")
     return layout
+
+
+def _coordinates(layout, entries):
+    if "coordinates" not in entries:
+        return Coordinates()
+    try:
+        return Coordinates.from_json(layout, entries["coordinates"])
+    except InputError as error:
+        raise SpecificationError(f"coordinates: {str(error).rstrip('.')}") from None
 
 
 CHECKS = {

@@ -17,8 +17,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, UInt8
 
 from limpet import lanes
-from limpet.engine import Example, program
-from limpet.engine.xla import RUN_ONCE
+from limpet.engine import Example, of_rows, program
 from limpet.errors import SlowPathWarning, warn
 from limpet.geometry.linalg import factor
 from limpet.kernels.base import Kernel, Outcome, State
@@ -59,11 +58,15 @@ def blocks_at_once(width: int, block: int) -> int:
     return max(1, 2**16 // (width * LONGEST_BLOCK)) if block == LONGEST_BLOCK else 1
 
 
-@functools.partial(jax.jit, compiler_options=RUN_ONCE)
 def first_states(kernel: Kernel, target: Target, starts) -> State:
     """The chains' first states."""
-    # not all at once: see limpet.engine.xla
-    return jax.lax.map(lambda x: kernel.start(target, x), starts)
+    states = of_rows(_start, (kernel, target), np.asarray(starts), apart=True)
+    return jax.tree.map(jnp.asarray, states)
+
+
+def _start(constants, x) -> State:
+    kernel, target = constants
+    return kernel.start(target, x)
 
 
 def step(constants, carry, scales: dict):
@@ -103,10 +106,10 @@ def _compile(tree, shapes, names):
 
 def _warn_of_xla(target, x, reason):
     """Warn, once for each model, that its steps will be slow."""
-    model = target.q, target.log_density, target.inside
+    model = tuple(target.functions.values())
     if model in _WARNED:
         return
-    m = jax.eval_shape(target.q, x).shape[0]
+    m = jax.eval_shape(Target.values, target, x).shape[0]
     factor = next(text for most, text in SLOWER.items() if m <= most)
     warn(
         f"The steps of this model are compiled by XLA, which makes them {factor} times slower (with"
@@ -119,6 +122,8 @@ def _warn_of_xla(target, x, reason):
 
 def _zero(target, state: State, generator):
     """Which numbers of a chain are always zero: entries of the normals, and of their factor."""
+    if target.colouring is not None or target.is_crowded(state.x):  # entries only, or none
+        return None
 
     def matrices(target, x):
         normals = target.values_and_normals(x)[1]

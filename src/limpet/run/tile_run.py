@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from limpet.kernels import noise
-from limpet.kernels.base import Kernel, State
-from limpet.kernels.noise import Generator
+from limpet.kernels.base import Kernel
 from limpet.run import tile
 from limpet.run.clock import PHASES
 from limpet.run.collect import Collector
@@ -49,7 +48,8 @@ class TileRun:
         self.states = tile.first_states(kernel, target, self.starts)
         self.first_states = jax.tree.map(np.asarray, self.states)
         self.generators = noise.generators(specification.seed, index, width)
-        self.tuner = Tuner(kernel, kernel.parameters(target), width, specification.warmup)
+        given, crowded = kernel.parameters(target), specification.constraints >= n
+        self.tuner = Tuner(kernel, given, width, specification.warmup, crowded)
         self.collector = Collector(specification, index)
         self.online = OnlineDiagnostics(len(self.chains), n)
         self.block = tile.block_for(n)
@@ -154,8 +154,8 @@ class TileRun:
             "centres": self.tuner.centres,
             "record": self.tuner.record,
             "spread": np.float64(self.tuner.spread),
-            **{f"state_{name}": a for name, a in self.states._asdict().items()},
-            **{f"generator_{name}": a for name, a in self.generators._asdict().items()},
+            **_named("state", self.states),
+            **_named("generator", self.generators),
             **self.online.snapshot(),
         }
         return self.figures() | {name: np.array(array) for name, array in every.items()}
@@ -167,8 +167,8 @@ class TileRun:
         self.tuner.centres = snapshot["centres"].copy()
         self.tuner.record = snapshot["record"].copy()
         self.tuner.spread = float(snapshot["spread"])
-        self.states = State(*_parts(snapshot, "state", State))
-        self.generators = Generator(*_parts(snapshot, "generator", Generator))
+        self.states = _read(snapshot, "state", self.states)
+        self.generators = _read(snapshot, "generator", self.generators)
         self.collector.restore(snapshot)
         self.online.restore(snapshot, self.collector.visits[WITH_STATS].draws)
 
@@ -195,5 +195,12 @@ def _resume(made_of, snapshot):
     return run
 
 
-def _parts(snapshot, stem, kind):
-    return (jnp.asarray(snapshot[f"{stem}_{name}"]) for name in kind._fields)
+def _named(stem, parts):
+    """Arrays by name; each field has one, be it inside an object."""
+    return {f"{stem}_{name}": jax.tree.leaves(part)[0] for name, part in parts._asdict().items()}
+
+
+def _read(snapshot, stem, like):
+    """The same as these with other arrays."""
+    arrays = [jnp.asarray(snapshot[f"{stem}_{name}"]) for name in like._fields]
+    return jax.tree.unflatten(jax.tree.structure(like), arrays)

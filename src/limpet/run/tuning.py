@@ -6,16 +6,17 @@ mean squared distance that proposals went, for it makes successive points least 
 almost as good the smallest is taken, whose proposals fail less. Where a Hard move is a trajectory
 of several slides, these are to be accepted in four cases of five, and there are to be as many as
 give the most effective draws per slide; of numbers almost as good the largest is taken, for what is
-slower than the rest. Soft moves are to be accepted in two cases of five, as the paper has it. Off
-and On moves change sides, for which any small size will do: theirs is lowered if half of them are
-refused, and else left alone.
+slower than the rest. Long trajectories are tried less often, and by neighbours together, for chains
+that are computed side by side wait for the longest. Soft moves are to be accepted in two cases of
+five, as the paper has it. Off and On moves change sides, for which any small size will do: theirs
+is lowered if half of them are refused, and else left alone.
 
 Sizes are frozen after the last round, well before the first draw.
 """
 
 import numpy as np
 
-from limpet.kernels.base import Kernel, Outcome, Tunable
+from limpet.kernels.base import Kernel, Outcome
 from limpet.run.tile import LONGEST_BLOCK, Trace
 
 ROUND = LONGEST_BLOCK  # steps between two narrowings
@@ -24,6 +25,7 @@ CELLS = 20  # of the histogram, per factor of ten
 DECADES = 8.0  # how far a size may be turned, up or down
 FIRST, LAST = 4.0, 0.3  # half the range tried in the first round and in the last, in decades
 MOST_SLIDES = 128  # of a trajectory, lest a draw take too long
+NEIGHBOURS = 8  # chains that try the same number of slides: no fewer than go side by side
 ALIKE = 0.1  # decades from the best step size at which a number of slides is judged
 FADING = 0.5  # of what was known a round ago
 TINY = 1e-300
@@ -36,8 +38,8 @@ GOLDEN = (0.7548776662466927, 0.5698402909980532, 0.6180339887498949, 0.41421356
 class Tuner:
     """The search for one tile's step sizes; `record` is all that it knows."""
 
-    def __init__(self, kernel: Kernel, given: dict, width: int, warmup: int):
-        self.tunables: tuple[Tunable, ...] = kernel.tunables
+    def __init__(self, kernel: Kernel, given: dict, width: int, warmup: int, crowded: bool = False):
+        self.tunables = kernel.crowded_tunables if crowded else kernel.tunables
         self.given = given  # the sizes that the search started from
         self.width = width
         self.rounds = int(SHARE * warmup) // ROUND
@@ -70,11 +72,16 @@ class Tuner:
     def _offsets(self, first_step: int, steps: int) -> np.ndarray:
         """The decades by which each tunable is turned, for each chain and step."""
         step = first_step + np.arange(steps)
-        trial = step * self.width + np.arange(self.width)[:, None]
+        chain = np.arange(self.width)[:, None]
+        trial, together = step * self.width + chain, step * self.width + chain // NEIGHBOURS
         turned = np.empty((len(self.tunables), self.width, steps))
         for k, tunable in enumerate(self.tunables):
-            spread = 2 * ((0.5 + GOLDEN[k] * trial) % 1) - (1 if tunable.may_grow else 2)
-            turned[k] = self.centres[k] + self._half_range(step // ROUND, tunable) * spread
+            half = self._half_range(step // ROUND, tunable)
+            if tunable.whole:
+                turned[k] = self.centres[k] + _mostly_small(half, _even(k, together))
+            else:
+                spread = 2 * _even(k, trial) - (1 if tunable.may_grow else 2)
+                turned[k] = self.centres[k] + half * spread
         return np.clip(turned, -DECADES, DECADES)
 
     def found(self) -> dict:
@@ -145,6 +152,21 @@ class Tuner:
         # a correlation of rho between them means a distance of 2 (1 - rho) variances
         rho = np.maximum(1 - distance / max(2 * self.spread, TINY), 0.0)
         return (1 - rho) / (1 + rho)
+
+
+def _even(k, trial):
+    """Numbers between 0 and 1 for these trials of a tunable."""
+    return (0.5 + GOLDEN[k] * trial) % 1
+
+
+def _mostly_small(half, even):
+    """Decades from -half to half, the inverse square roots of whose powers are spread evenly.
+
+    So powers are 1 in the mean: trajectories of a range of lengths take no more time than as many
+    of the length in its middle.
+    """
+    root = 10.0 ** (half / 2)
+    return -2 * np.log10(root * (1 - even) + even / root)
 
 
 def _turn(tunable, given, decades):

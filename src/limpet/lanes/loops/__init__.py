@@ -2,19 +2,33 @@
 
     workspace.py  the memory itself
     memory.py     arrays in memory, and loops over them
+    deferred.py   products, until it is known which entries are needed
     program.py    a program, operation by operation: which are loops
     entries.py    operations entry by entry, which become part of the loop that reads them
     sums.py       reductions, running sums, products of matrices
     moves.py      operations that move entries about; most cost nothing
     places.py     entries at places that are computed: tables, or lane by lane
     matrices.py   Cholesky, Gauss and substitution
+    banded.py     matrices of three diagonals
+    sorting.py    sorting
+    plans.py      sums of products by tables: sparse matrices
     control.py    loops and branches
 
 Rules are registered in `LOOPS` (`program.py`) under the name of their operation; its parameters are
 those that its rule for numbers (`limpet.lanes.rules`) honours.
 """
 
-from limpet.lanes.loops import control, entries, matrices, moves, places, sums  # noqa: F401
+from limpet.lanes.loops import (  # noqa: F401
+    banded,
+    control,
+    entries,
+    matrices,
+    moves,
+    places,
+    plans,
+    sorting,
+    sums,
+)
 from limpet.lanes.loops.memory import REGISTERS
 from limpet.lanes.loops.program import run
 from limpet.lanes.loops.workspace import Workspace

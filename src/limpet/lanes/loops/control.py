@@ -31,6 +31,7 @@ from limpet.lanes.loops.memory import (
 from limpet.lanes.loops.moves import view
 from limpet.lanes.loops.program import LOOPS
 from limpet.lanes.rules import is_key, numbers, run
+from limpet.lanes.width import lanes
 
 
 class Cell:
@@ -44,6 +45,14 @@ class Cell:
         else:
             self.array = new(code, aval.shape, aval.dtype)
             code.workspace.retain(self.array)
+
+    @classmethod
+    def of(cls, code, array: Stored) -> "Cell":
+        """One in memory that is there already."""
+        cell = cls.__new__(cls)
+        cell.code, cell.shape, cell.dtype = code, array.shape, array.dtype
+        cell.small, cell.array = False, array
+        return cell
 
     def get(self):
         """Its value."""
@@ -146,10 +155,10 @@ def _hold(code, values):
 
 def overwrite(code, cells, values, flag=None, old=None):
     """Set all cells, none before all new values were computed from the old."""
-    temporary, mine = [], {id(cell.array.buffer) for cell in cells if not cell.small}
+    temporary, mine = [], {cell.array.buffer for cell in cells if not cell.small}
     for cell, value in zip(cells, values, strict=True):
-        there = isinstance(value, Stored) and id(value.buffer) not in mine
-        if not cell.small and not there:
+        there = isinstance(value, Stored) and mine.isdisjoint(value.buffers)
+        if not cell.small and not there and not _in_place(cell, value, values, mine):
             ready = new(code, cell.shape, cell.dtype)
             fill(code, ready, as_large(code, value))
             value = ready
@@ -159,6 +168,22 @@ def overwrite(code, cells, values, flag=None, old=None):
         cell.put(value, flag, None if old is None else old[k])
     for value in temporary:
         code.workspace.release(value)
+
+
+def _in_place(cell, value, values, mine) -> bool:
+    """Whether each entry of a cell may be set as soon as it is computed.
+
+    So it may if nothing else reads the cell, and what is computed reads no other one of `mine`,
+    which may have been set by then.
+    """
+    buffer = cell.array.buffer
+    others = (other for other in values if other is not value)
+    return (
+        isinstance(value, Computed)
+        and buffer not in value.elsewhere
+        and mine.isdisjoint({*value.buffers} - {buffer})
+        and not any(buffer in getattr(other, "buffers", ()) for other in others)
+    )
 
 
 def _while(code, equation, values, cond_nconsts, cond_jaxpr, body_nconsts, body_jaxpr):
@@ -223,21 +248,73 @@ def _cond(code, equation, values, branches):
     if is_known(which):
         return run(code, branches[int(np.clip(which, 0, len(branches) - 1))], operands)
     operands = _hold(code, operands)
-    cells = _cells(code, equation.outvars)
+    passed = [_passed_on(branches, operands, k) for k in range(len(equation.outvars))]
+    cells = [
+        _Alias(code, variable.aval, operands[at[1]]) if at else Cell(code, variable.aval)
+        for variable, at in zip(equation.outvars, passed, strict=True)
+    ]
     for k, branch in enumerate(branches):
         how = "le" if k == 0 else "eq" if k < len(branches) - 1 else "ge"
         mine = compare(how)(code, FLAG, which, which.dtype.type(k))
         flags = numbers((), [mine])
 
-        def taken(branch=branch, mine=mine, flags=flags):
+        def taken(k=k, branch=branch, mine=mine, flags=flags):
             code.active = code.both(outer, mine)
             results = run(code, branch, operands)
             code.active = outer
-            for cell, result in zip(cells, results, strict=True):
-                cell.put(result, flags, cell.get())
+            for cell, result, at in zip(cells, results, passed, strict=True):
+                if at is None:  # before the first branch, there is nothing to keep
+                    cell.put(result, *((flags, cell.get()) if k else ()))
+                elif at[0] != k:
+                    cell.put(result, flags)
 
         code.where_any(code.both(outer, mine), taken)
     return _kept(code, operands, cells)
+
+
+def _passed_on(branches, operands, k) -> tuple[int, int] | None:
+    """Of two branches, the one whose k-th result is just an operand in memory, and which."""
+    if len(branches) != 2:
+        return None
+    for number, branch in enumerate(branches):
+        program = getattr(branch, "jaxpr", branch)
+        result = program.outvars[k]
+        if result in program.invars:
+            at = program.invars.index(result)
+            if isinstance(operands[at], Stored) and operands[at].is_whole:
+                return number, at
+    return None
+
+
+class _Alias:
+    """A result that is an operand where nobody takes the other branch: that is not copied."""
+
+    def __init__(self, code, aval, operand: Stored):
+        self.code, self.operand, self.array = code, operand, new(code, aval.shape, aval.dtype)
+        self.place = code.index(self._from_array(operand))
+        for value in (self.array, operand):
+            code.workspace.retain(value)
+
+    def _from_array(self, value: Stored) -> int:
+        """Where an array begins, counted in entries from the one of its own."""
+        size = lanes() * (1 if value.dtype == FLAG else value.dtype.itemsize)
+        return (value.buffer.offset - self.array.buffer.offset) // size
+
+    def put(self, value, flag):
+        """The result of the other branch, for the lanes that take it."""
+        cell = Cell.of(self.code, self.array)
+        cell.put(value, flag, self.operand)
+        self.code.set_index(self.place, 0)
+
+    def get(self) -> Stored:
+        """The result."""
+        offset = self.code.get_index(self.place)
+        return dataclasses.replace(self.array, offset=offset, also=(self.operand.buffer,))
+
+    def release(self):
+        """It is not needed by the branches any more."""
+        for value in (self.array, self.operand):
+            self.code.workspace.release(value)
 
 
 def _scan(code, equation, values, jaxpr, length, reverse):

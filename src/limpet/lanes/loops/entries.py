@@ -49,7 +49,9 @@ def _entry_by_entry(name, operation):
             return operation(code, out.dtype, *numbers, **parameters)
 
         zero = ZEROS[name](values) if name in ZEROS else None
-        return Computed(out.shape, out.dtype, number, needed(*values), zero)
+        large = tuple(value for value in values if is_large(value))
+        by_entry = large if all(value.shape == out.shape for value in large) else None
+        return Computed(out.shape, out.dtype, number, needed(*values), zero, by_entry)
 
     return one(compute)
 

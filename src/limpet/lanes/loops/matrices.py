@@ -1,25 +1,88 @@
-"""Cholesky's and Gauss's eliminations, and substitution, as loops."""
+"""Cholesky's and Gauss's eliminations, and substitution, as loops.
+
+JAX's own operations take batches of matrices, too: one after the other.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from limpet.lanes.arithmetic import compare, divide, multiply, subtract
-from limpet.lanes.code import FLAG
-from limpet.lanes.loops.memory import Large, Stored, as_large, fill, new, over, plus, spread, times
+from limpet.lanes.code import FLAG, UnsupportedError
+from limpet.lanes.elementwise import convert
+from limpet.lanes.loops.memory import (
+    Computed,
+    Index,
+    Known,
+    Large,
+    Stored,
+    as_large,
+    fill,
+    new,
+    over,
+    plus,
+    spread,
+    store,
+    times,
+)
 from limpet.lanes.loops.moves import part, view
 from limpet.lanes.loops.places import INDEX
 from limpet.lanes.loops.program import LOOPS, one
-from limpet.lanes.matrices import DOUBLE, check_matrices
+from limpet.lanes.matrices import DOUBLE
+from limpet.lanes.rules import RULES, in_memory
 
 ROWS = 4  # rows of a factor that are computed side by side: one alone waits for each addition
 
 
-def _less_product(code, number, a, b):
+def in_batches(write: Callable) -> Callable:
+    """A rule for batches, of one for matrices: `write(code, *matrices, **parameters)`.
+
+    The first result has two axes for each matrix; what an argument or another result has before
+    its last axes are those of the batch.
+    """
+
+    def rule(code, equation, values, **parameters):
+        for variable in equation.invars:
+            if variable.aval.dtype != DOUBLE:
+                raise UnsupportedError(f"{equation.primitive.name} of {variable.aval.dtype}")
+        results = [variable.aval for variable in equation.outvars]
+        batch = results[0].shape[:-2]
+        if not any(aval.size for aval in results):
+            return [Known(np.zeros(aval.shape, aval.dtype)) for aval in results]
+        if not batch:
+            return write(code, *(as_large(code, value) for value in values), **parameters)
+        stored = [store(code, as_large(code, value)) for value in values]
+        made = [new(code, aval.shape, aval.dtype) for aval in results]
+
+        def matrix(index):
+            parts = (one_of_batch(code, value, index) for value in stored)
+            for room, result in zip(made, write(code, *parts, **parameters), strict=True):
+                fill(code, one_of_batch(code, room, index), result)
+
+        over(code, batch, matrix)
+        return made
+
+    return rule
+
+
+def one_of_batch(code, a: Stored, index: Sequence[Index]) -> Stored:
+    """What an array has at an index of its first axes."""
+    offset, axes = a.offset, len(index)
+    for k, stride in zip(index, a.strides, strict=False):
+        offset = plus(code, offset, times(code, k, stride))
+    shape, strides = a.shape[axes:], a.strides[axes:]
+    return dataclasses.replace(a, shape=shape, strides=strides, offset=offset, zero=None)
+
+
+def less_product(code, number, a, b):
+    """The number less the product of two."""
     return subtract(code, DOUBLE, number, multiply(code, DOUBLE, a, b))
 
 
 def _update(code, place, a, b):
     """Take a product from a variable."""
-    code.put(place, _less_product(code, code.get(place, DOUBLE), a, b))
+    code.put(place, less_product(code, code.get(place, DOUBLE), a, b))
 
 
 def _factored(code, a: Large, sound=None) -> Stored:
@@ -70,11 +133,11 @@ def _factor(code, out, a):
     return _factored(code, as_large(code, a))
 
 
-def _cholesky(code, equation, values):
-    check_matrices(equation)
+@in_batches
+def _cholesky(code, a):
     sound = code.variable(FLAG)
     code.put(sound, np.True_)
-    L = _factored(code, as_large(code, values[0]), sound)
+    L = _factored(code, a, sound)
     flag = code.get(sound, FLAG)
 
     def row(i):
@@ -102,7 +165,7 @@ def _substitute(code, at, x: Stored, lower: bool, unit: bool):
                 x.put(code, (i, column), number)
 
             def rest(row):
-                left = _less_product(code, x.at(code, (row, column)), at(row, i), number)
+                left = less_product(code, x.at(code, (row, column)), at(row, i), number)
                 x.put(code, (row, column), left)
 
             code.between(plus(code, i, 1) if lower else 0, m if lower else i, rest)
@@ -112,9 +175,8 @@ def _substitute(code, at, x: Stored, lower: bool, unit: bool):
     code.count(m, 1, unknown)
 
 
-def _triangular_solve(code, equation, values, left_side, lower, transpose_a, unit_diagonal):
-    check_matrices(equation)
-    a, b = (as_large(code, value) for value in values)
+@in_batches
+def _triangular_solve(code, a, b, left_side, lower, transpose_a, unit_diagonal):
     if transpose_a == left_side:
         lower = not lower
 
@@ -132,12 +194,11 @@ def _triangular_solve(code, equation, values, left_side, lower, transpose_a, uni
     return [made]
 
 
-def _eliminate(code, rows: Stored):
-    """Gaussian elimination in place, with partial pivoting; each lane chooses its own row."""
-    m, length = rows.shape
+def _chooser(code, rows: Stored) -> Callable:
+    """Which row at or below k has the largest entry in column k, as a function of k."""
     best, chosen = code.variable(DOUBLE), code.variable(INDEX)
 
-    def column(k):
+    def choose(k):
         code.put(best, code.intrinsic("fabs", rows.at(code, (k, k))))
         code.put(chosen, spread(code, INDEX, k))
 
@@ -148,23 +209,40 @@ def _eliminate(code, rows: Stored):
             here = spread(code, INDEX, i)
             code.put(chosen, code.select(larger, here, code.get(chosen, INDEX)))
 
-        code.between(plus(code, k, 1), m, look)
-        first = multiply(code, INDEX, code.get(chosen, INDEX), np.int64(length))
+        code.between(plus(code, k, 1), rows.shape[0], look)
+        return code.get(chosen, INDEX)
 
-        def exchange(j):
-            place = code(INDEX, "add", first, spread(code, INDEX, j))
-            below, above = rows.at_lanes(code, place), rows.at(code, (k, j))
-            rows.put_lanes(code, place, above)
-            rows.put(code, (k, j), below)
+    return choose
 
-        code.between(k, length, exchange)
+
+def _exchange(code, rows: Stored, k, chosen, begin):
+    """Exchange row k with the one that each lane chose, from a column on."""
+    length = rows.shape[1]
+    first = multiply(code, INDEX, chosen, np.int64(length))
+
+    def entry(j):
+        place = code(INDEX, "add", first, spread(code, INDEX, j))
+        below, above = rows.at_lanes(code, place), rows.at(code, (k, j))
+        rows.put_lanes(code, place, above)
+        rows.put(code, (k, j), below)
+
+    code.between(begin, length, entry)
+
+
+def _eliminate(code, rows: Stored):
+    """Gaussian elimination in place, with partial pivoting; each lane chooses its own row."""
+    m, length = rows.shape
+    choose = _chooser(code, rows)
+
+    def column(k):
+        _exchange(code, rows, k, choose(k), k)
         pivot = rows.at(code, (k, k))
 
         def eliminate(i):
             share = divide(code, DOUBLE, rows.at(code, (i, k)), pivot)
 
             def entry(j):
-                number = _less_product(code, rows.at(code, (i, j)), share, rows.at(code, (k, j)))
+                number = less_product(code, rows.at(code, (i, j)), share, rows.at(code, (k, j)))
                 rows.put(code, (i, j), number)
 
             code.between(plus(code, k, 1), length, entry)
@@ -194,8 +272,57 @@ def _pivots(code, out, a):
     return view(code, rows, np.diagonal)
 
 
+@in_batches
+def _lu(code, a):
+    """L below the diagonal and U, the rows that were exchanged, and the order of the rows then."""
+    (m, length), steps = a.shape, min(a.shape)
+    rows, order, pivots = (
+        new(code, shape, dtype)
+        for shape, dtype in ((a.shape, DOUBLE), ((m, 1), INDEX), ((steps,), INDEX))
+    )
+    fill(code, rows, a)
+    code.count(m, 1, lambda i: order.put(code, (i, 0), spread(code, INDEX, i)))
+    choose = _chooser(code, rows)
+
+    def column(k):
+        chosen = choose(k)
+        pivots.put(code, (k,), chosen)
+        _exchange(code, rows, k, chosen, 0)
+        _exchange(code, order, k, chosen, 0)
+        pivot = rows.at(code, (k, k))
+        none = compare("eq")(code, FLAG, pivot, np.float64(0))
+
+        def eliminate(i):
+            number = rows.at(code, (i, k))
+            # as LAPACK does it: what is singular stays finite
+            share = code.select(none, number, divide(code, DOUBLE, number, pivot))
+            rows.put(code, (i, k), share)
+
+            def entry(j):
+                less = less_product(code, rows.at(code, (i, j)), share, rows.at(code, (k, j)))
+                rows.put(code, (i, j), less)
+
+            code.between(plus(code, k, 1), length, entry)
+
+        code.between(plus(code, k, 1), m, eliminate)
+
+    if steps:
+        code.count(steps, 1, column)
+    column_of_order = view(code, order, lambda array: array[:, 0])
+    return [rows, _as_int32(code, pivots), _as_int32(code, column_of_order)]
+
+
+def _as_int32(code, a: Stored) -> Computed:
+    def entry(index):
+        return convert(code, np.dtype(np.int32), a.at(code, index))
+
+    return Computed(a.shape, np.dtype(np.int32), entry, a.buffers)
+
+
+RULES["lu"] = in_memory()
 LOOPS |= {
     "cholesky": _cholesky,
+    "lu": _lu,
     "triangular_solve": _triangular_solve,
     "limpet_factor": _factor,
     "limpet_solve": _solve,

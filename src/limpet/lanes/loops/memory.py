@@ -14,7 +14,6 @@ a number of LLVM's.
 """
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -22,7 +21,6 @@ import numpy as np
 
 from limpet.lanes.code import (
     FLAG,
-    LANES,
     Code,
     Number,
     element,
@@ -31,6 +29,7 @@ from limpet.lanes.code import (
 )
 from limpet.lanes.loops.workspace import Buffer
 from limpet.lanes.rules import is_key, numbers
+from limpet.lanes.width import lanes
 
 REGISTERS = 16  # entries of an array that is kept in registers
 UNROLLED = 4  # turns of a loop at once: sums side by side, for one alone waits for each addition
@@ -71,9 +70,15 @@ class Stored(Large):
     strides: tuple[int, ...]
     offset: Index = 0
     zero: np.ndarray | None = None
+    also: tuple[Buffer, ...] = ()  # where it may be instead, if the offset leads there
 
     def __post_init__(self):
-        self.buffers = (self.buffer,)
+        self.buffers = (self.buffer, *self.also)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is all that its part of the workspace has, row by row."""
+        return self.offset == 0 and self.strides == strides_of(self.shape)
 
     def place(self, code, index) -> Index:
         """Where an entry is, counted in entries."""
@@ -125,9 +130,9 @@ class Stored(Large):
 
     def _lanes(self, code, place):
         base = code.line(f"getelementptr i8, ptr %workspace, i64 {self.buffer.offset}")
-        for lane in range(LANES):
+        for lane in range(lanes()):
             entry = code.line(f"extractelement {vector(place.dtype)} {operand(place)}, i64 {lane}")
-            first = code.line(f"mul i64 {entry}, {LANES}")
+            first = code.line(f"mul i64 {entry}, {lanes()}")
             at = code.line(f"add i64 {first}, {lane}")
             yield code.line(f"getelementptr {element_in_memory(self.dtype)}, ptr {base}, i64 {at}")
 
@@ -176,10 +181,25 @@ class Computed(Large):
     entry: Callable
     buffers: tuple[Buffer, ...] = ()
     zero: np.ndarray | None = None
+    by_entry: tuple[Large, ...] | None = None  # arrays of its shape, read at the same index alone
 
     def at(self, code, index):
         """The entry at an index."""
         return self.entry(index)
+
+    @property
+    def elsewhere(self) -> tuple[Buffer, ...]:
+        """What is read at other places than that of the entry."""
+        if self.by_entry is None:
+            return self.buffers
+        return tuple(buffer for value in self.by_entry for buffer in _read_elsewhere(value))
+
+
+def _read_elsewhere(value: Large) -> tuple[Buffer, ...]:
+    if isinstance(value, Computed):
+        return value.elsewhere
+    whole = not isinstance(value, Stored) or value.is_whole
+    return () if whole else value.buffers
 
 
 # Types and indices.
@@ -192,7 +212,7 @@ def element_in_memory(dtype) -> str:
 
 def in_memory(dtype) -> str:
     """LLVM's word for a number of every lane in memory."""
-    return f"<{LANES} x {element_in_memory(dtype)}>"
+    return f"<{lanes()} x {element_in_memory(dtype)}>"
 
 
 def plus(code, a: Index, b: Index) -> Index:
@@ -237,7 +257,7 @@ def spread(code, dtype, scalar: str) -> Number:
     """A number of LLVM's in every lane."""
     kind = vector(dtype)
     one = code.line(f"insertelement {kind} poison, {element(dtype)} {scalar}, i64 0")
-    zeros = f"<{LANES} x i32> zeroinitializer"
+    zeros = f"<{lanes()} x i32> zeroinitializer"
     return Number(code.line(f"shufflevector {kind} {one}, {kind} poison, {zeros}"), dtype)
 
 
@@ -258,47 +278,6 @@ def over(code, shape: Sequence[int], body: Callable, index: tuple[Index, ...] = 
             over(code, shape, body, (*index, k))
     elif shape[len(index)] > 0:
         code.count(shape[len(index)], 1, lambda k: over(code, shape, body, (*index, k)))
-
-
-def total(code, shape, dtype, combine, nothing, term: Callable, width: int = 1) -> list:
-    """Sums, or the like, over a shape; `term(index)` gives a number for each of `width` sums.
-
-    If there are few sums, several entries are taken at once, for each sum waits for its last one.
-    """
-    if 0 in shape:
-        return [nothing] * width
-    *outer, last = shape or (1,)
-    turns = UNROLLED if width < UNROLLED and last >= 2 * UNROLLED else 1
-    sums = [[code.variable(dtype) for _ in range(width)] for _ in range(turns)]
-    for place in itertools.chain(*sums):
-        code.put(place, nothing)
-
-    def take(places, index):
-        for place, number in zip(places, term(index[: len(shape)]), strict=True):
-            code.put(place, combine(code, dtype, code.get(place, dtype), number))
-
-    def rows(index):
-        whole = last // turns * turns
-        if last == 1:
-            take(sums[0], (*index, 0))
-            return
-
-        def several(k):
-            for turn, places in enumerate(sums):
-                take(places, (*index, plus(code, k, turn)))
-
-        code.count(whole, turns, several)
-        for k in range(whole, last):
-            take(sums[0], (*index, k))
-
-    over(code, outer, rows)
-    results = []
-    for k in range(width):
-        result = code.get(sums[0][k], dtype)
-        for places in sums[1:]:
-            result = combine(code, dtype, result, code.get(places[k], dtype))
-        results.append(result)
-    return results
 
 
 # Values of either kind: arrays of numbers, or Large.
@@ -323,7 +302,7 @@ def entry(code, value, index):
 
 def new(code, shape, dtype) -> Stored:
     """Room for an array."""
-    size = math.prod(shape) * LANES * (1 if dtype == FLAG else dtype.itemsize)
+    size = math.prod(shape) * lanes() * (1 if dtype == FLAG else dtype.itemsize)
     shape = tuple(int(length) for length in shape)
     return Stored(shape, dtype, code.workspace.allocate(size), strides_of(shape))
 

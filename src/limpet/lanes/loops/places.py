@@ -13,6 +13,7 @@ from limpet.lanes.arithmetic import add, compare, multiply
 from limpet.lanes.arrays import gathered, missing, reading_of
 from limpet.lanes.code import FLAG, Number
 from limpet.lanes.elementwise import convert, largest, smallest
+from limpet.lanes.loops.deferred import ShortSum
 from limpet.lanes.loops.memory import (
     Computed,
     Known,
@@ -24,11 +25,13 @@ from limpet.lanes.loops.memory import (
     needed,
     new,
     over,
+    plus,
     read_index,
     row_major,
     spread,
     store,
     stored_or_known,
+    times,
 )
 from limpet.lanes.loops.moves import part, view
 from limpet.lanes.loops.program import LOOPS, known_values, one
@@ -100,18 +103,31 @@ def read_at(code, a: Stored | Known, places: np.ndarray, absent):
     return Computed(places.shape, a.dtype, number, a.buffers)
 
 
+def _summed_at(code, a: ShortSum, places: np.ndarray) -> ShortSum:
+    """Sums of which each is read at most once, with these numbers."""
+    table = code.table(np.stack(np.unravel_index(places, a.shape), axis=-1).astype(np.int64))
+
+    def number(index):
+        first = times(code, row_major(code, places.shape, index), a.ndim)
+        return a.at(code, [read_index(code, table, plus(code, first, k)) for k in range(a.ndim)])
+
+    return ShortSum(places.shape, a.dtype, number, a.buffers)
+
+
 def _add(code, offset, by):
     return offset + by if isinstance(offset, int) else code.line(f"add i64 {offset}, {by}")
 
 
 @one
 def _gather(code, out, a, indices, dimension_numbers, slice_sizes, mode, fill_value):
-    a = stored_or_known(code, a)
     absent = missing(out.dtype) if fill_value is None else out.dtype.type(fill_value)
     at = _whole_numbers(indices)
     if at is not None:
         places = gathered_places("gather", a.shape, at, dimension_numbers, slice_sizes, mode)
-        return read_at(code, a, places, absent)
+        if isinstance(a, ShortSum) and np.all(places >= 0) and _distinct(places):
+            return _summed_at(code, a, places)
+        return read_at(code, stored_or_known(code, a), places, absent)
+    a = stored_or_known(code, a)
     d, a = dimension_numbers, store(code, a)
     indices = as_large(code, indices) if indices.size > 1 else indices
     if is_large(indices) and isinstance(indices, Computed):

@@ -9,6 +9,7 @@ import numpy as np
 from jax.extend.core import Literal
 
 from limpet.lanes.code import UnsupportedError
+from limpet.lanes.loops.deferred import computed
 from limpet.lanes.loops.memory import (
     Computed,
     Known,
@@ -25,6 +26,7 @@ LOOPS: dict[str, Callable] = {}
 # From which argument on an operation has indices; numbers in registers have none that are computed.
 INDICES = {"gather": 1, "dynamic_slice": 1, "dynamic_update_slice": 2}
 CALLS = {"jit", "pjit", "closed_call", "remat2", "checkpoint", "custom_jvp_call", "custom_vjp_call"}
+CALLS |= {"custom_linear_solve"}
 # what is known stays a loop or a branch, and zeros of sparse matrices are made of what is known
 NEVER_FOLDED = CALLS | {"while", "cond", "scan", "limpet_sparse"}
 
@@ -35,6 +37,12 @@ def run(code, closed, arguments) -> list:
     space, values = code.workspace, {}
     uses = Counter(a for e in program.eqns for a in e.invars if not isinstance(a, Literal))
     uses.update(atom for atom in program.outvars if not isinstance(atom, Literal))
+    in_products = {a for e in program.eqns for a in _factors(e) if uses[a] == 1}
+
+    def ready(variable, value):
+        """A product of matrices in another one may wait until that is written."""
+        waits = variable in in_products and not fits(code, variable.aval.shape)
+        return value if waits else settle(code, computed(value))
 
     def bind(variable, value):
         if not is_key(value) and not fits(code, value.shape):
@@ -55,7 +63,7 @@ def run(code, closed, arguments) -> list:
         space.collect()
         results = _evaluate(code, equation, [read(atom) for atom in equation.invars])
         for variable, result in zip(equation.outvars, results, strict=True):
-            bind(variable, settle(code, result))
+            bind(variable, ready(variable, result))
         for atom in equation.invars:
             if not isinstance(atom, Literal):
                 uses[atom] -= 1
@@ -65,6 +73,13 @@ def run(code, closed, arguments) -> list:
     for value in values.values():
         space.release(value)
     return results
+
+
+def _factors(equation) -> list:
+    """The variables that an operation multiplies, if it is a product of matrices."""
+    if equation.primitive.name != "dot_general":
+        return []
+    return [atom for atom in equation.invars if not isinstance(atom, Literal)]
 
 
 def _evaluate(code, equation, values):
@@ -77,6 +92,7 @@ def _evaluate(code, equation, values):
         return _fold(code, equation, values)
     every = [*values, *(variable.aval for variable in equation.outvars)]
     small = foldable and all(fits(code, array.shape) for array in every)
+    small = small and not (rule is not None and rule.in_memory)
     if small and all(map(are_known, _indices(name, values))):
         return evaluate(code, equation, [settle(code, value) for value in values])
     if equation.effects and rule is None:

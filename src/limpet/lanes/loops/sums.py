@@ -3,13 +3,16 @@
 import functools
 import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from limpet.lanes.arithmetic import add, compare, multiply
 from limpet.lanes.arrays import REDUCTIONS
 from limpet.lanes.code import FLAG, UnsupportedError
+from limpet.lanes.loops.deferred import Deferred, ShortSum, computed, entries
 from limpet.lanes.loops.memory import (
+    UNROLLED,
     Computed,
     Large,
     as_large,
@@ -23,12 +26,55 @@ from limpet.lanes.loops.memory import (
     spread,
     store,
     times,
-    total,
 )
 from limpet.lanes.loops.program import LOOPS, one
 from limpet.lanes.rules import numbers
 
-ROWS, COLUMNS = 2, 4  # entries of a product at once: eight sums keep the processor's adders busy
+# Entries of a product at once: eight sums keep the processor's adders busy.
+AT_ONCE = 8
+ROWS, COLUMNS = 2, 4
+
+
+def total(code, shape, dtype, combine, nothing, term: Callable, width: int = 1) -> list:
+    """Sums, or the like, over a shape; `term(index)` gives a number for each of `width` sums.
+
+    If there are few sums, several entries are taken at once, for each sum waits for its last one.
+    """
+    if 0 in shape:
+        return [nothing] * width
+    *outer, last = shape or (1,)
+    turns = UNROLLED if width < UNROLLED and last >= 2 * UNROLLED else 1
+    sums = [[code.variable(dtype) for _ in range(width)] for _ in range(turns)]
+    for place in itertools.chain(*sums):
+        code.put(place, nothing)
+
+    def take(places, index):
+        for place, number in zip(places, term(index[: len(shape)]), strict=True):
+            code.put(place, combine(code, dtype, code.get(place, dtype), number))
+
+    def rows(index):
+        if last <= UNROLLED:
+            for k in range(last):
+                take(sums[0], (*index, k))
+            return
+        whole = last // turns * turns
+
+        def several(k):
+            for turn, places in enumerate(sums):
+                take(places, (*index, plus(code, k, turn)))
+
+        code.count(whole, turns, several)
+        for k in range(whole, last):
+            take(sums[0], (*index, k))
+
+    over(code, outer, rows)
+    results = []
+    for k in range(width):
+        result = code.get(sums[0][k], dtype)
+        for places in sums[1:]:
+            result = combine(code, dtype, result, code.get(places[k], dtype))
+        results.append(result)
+    return results
 
 
 def _made(code, out, number) -> Large | np.ndarray:
@@ -53,6 +99,8 @@ def _reduction(combine, nothing):
 
             return total(code, shape, out.dtype, combine, nothing(out.dtype), term)[0]
 
+        if combine is add and 1 < math.prod(shape) <= UNROLLED and not fits(code, out.shape):
+            return ShortSum(out.shape, out.dtype, number, needed(a))
         made = _made(code, out, number)
         if isinstance(made, Large) and a.zero is not None:
             made.zero = np.all(a.zero, axis=tuple(axes))
@@ -128,11 +176,15 @@ class _Factor:
         self.value, self.batch, self.summed = value, batch, summed
         self.free = [k for k in range(value.ndim) if k not in (*batch, *summed)]
 
-    def at(self, code, batch, free, summed):
-        """An entry."""
+    def index(self, batch, free, summed) -> list:
+        """Where an entry is."""
         places = zip((*self.batch, *self.free, *self.summed), (*batch, *free, *summed), strict=True)
         at = dict(places)
-        return self.value.at(code, [at[k] for k in range(self.value.ndim)])
+        return [at[k] for k in range(self.value.ndim)]
+
+    def at(self, code, batch, free, summed):
+        """An entry."""
+        return self.value.at(code, self.index(batch, free, summed))
 
     def shape(self, axes):
         """The lengths of some axes."""
@@ -151,14 +203,45 @@ def _product(code, out, a, b, dimension_numbers):
     # what is read more than once is computed once
     repeated = math.prod(right.shape(right.free)) > COLUMNS, math.prod(left.shape(left.free)) > ROWS
     for side, often in zip((left, right), repeated, strict=True):
-        if often and isinstance(side.value, Computed) and side.value.zero is None:
+        if often and type(side.value) is Computed and side.value.zero is None:
             side.value = store(code, side.value)
-    made = new(code, out.shape, out.dtype)
     for first, second in ((left, right), (right, left)):
         if first.value.zero is not None:
-            return _sparse_product(code, out, made, first, second, first is right)
-    _dense_product(code, out, made, left, right)
-    return made
+            if _reads(first, second) >= second.value.size:
+                second.value = computed(second.value)
+            return _sparse_product(code, out, first, second, first is right)
+    left.value, right.value = computed(left.value), computed(right.value)
+    return Deferred(
+        out.shape,
+        out.dtype,
+        lambda index: _sums(code, out, left, right, [index])[0],
+        needed(left.value, right.value),
+        several=functools.partial(_sums, code, out, left, right),
+        stored=lambda: _dense_product(code, out, left, right),
+    )
+
+
+def _reads(first, second) -> int:
+    """How often entries of `second` are read in a product with the sparse `first`."""
+    return int(np.sum(~first.value.zero)) * math.prod(second.shape(second.free))
+
+
+def _sums(code, out, left, right, indices) -> list:
+    """Some entries of a product."""
+    batch, rows = len(left.batch), len(left.free)
+
+    def terms(place):
+        pairs = (
+            (
+                left.at(code, index[:batch], index[batch : batch + rows], place),
+                right.at(code, index[:batch], index[batch + rows :], place),
+            )
+            for index in indices
+        )
+        return [multiply(code, out.dtype, *pair) for pair in pairs]
+
+    zero = out.dtype.type(0)
+    return total(code, left.shape(left.summed), out.dtype, add, zero, terms, len(indices))
 
 
 def _outer(code, out, left, right):
@@ -190,8 +273,8 @@ def _blocks(code, size, most, body):
         body(whole, size - whole)
 
 
-def _dense_product(code, out, made, left, right):
-    summed = left.shape(left.summed)
+def _dense_product(code, out, left, right):
+    made, summed = new(code, out.shape, out.dtype), left.shape(left.summed)
     *rows, last_row = left.shape(left.free) or [1]
     *columns, last_column = right.shape(right.free) or [1]
 
@@ -212,20 +295,25 @@ def _dense_product(code, out, made, left, right):
         for (i, j), number in zip(itertools.product(at_rows, at_columns), sums, strict=True):
             made.put(code, (*batch, *i, *j), number)
 
+    # a vector is read once for as many rows as there are sums
+    most_rows = AT_ONCE if last_column == 1 else ROWS
+    most_columns = AT_ONCE if last_row == 1 else COLUMNS
+
     def matrix(index):
         batch, row = index[: len(left.batch)], index[len(left.batch) : len(left.batch) + len(rows)]
         column = index[len(left.batch) + len(rows) :]
 
         def of_rows(first, height):
             then = functools.partial(block, batch, row, column, first, height)
-            _blocks(code, last_column, COLUMNS, then)
+            _blocks(code, last_column, most_columns, then)
 
-        _blocks(code, last_row, ROWS, of_rows)
+        _blocks(code, last_row, most_rows, of_rows)
 
     over(code, [*left.shape(left.batch), *rows, *columns], matrix)
+    return made
 
 
-def _sparse_product(code, out, made, first, second, swapped):
+def _sparse_product(code, out, first, second, swapped):
     """A product of which one side is sparse: for each of its rows, over what is not zero.
 
     What is zero must not depend on the batch. Of the axes it does not depend on, those that are
@@ -234,10 +322,9 @@ def _sparse_product(code, out, made, first, second, swapped):
     value = first.value
     varying = [k for k in range(value.ndim) if _varies(value.zero, k)]
     if any(k in first.batch for k in varying):
-        value.zero = None
-        sides = (second, first) if swapped else (first, second)
-        _dense_product(code, out, made, *sides)
-        return made
+        value.zero, second.value = None, computed(second.value)
+        return _dense_product(code, out, *((second, first) if swapped else (first, second)))
+    made = new(code, out.shape, out.dtype)
     rows = [k for k in varying if k in first.free]
     sums = [k for k in varying if k in first.summed]
     rest = [k for k in first.summed if k not in sums]
@@ -246,8 +333,8 @@ def _sparse_product(code, out, made, first, second, swapped):
     lengths = [value.shape[k] for k in rows], [value.shape[k] for k in sums]
     present = ~mask.reshape(math.prod(lengths[0]), math.prod(lengths[1]))
     ends = np.concatenate([[0], np.cumsum(present.sum(axis=1))])
-    entries = np.stack(np.unravel_index(np.nonzero(present)[1], lengths[1] or (1,)), -1)
-    ends_at, entries_at = (code.table(table.astype(np.int64)) for table in (ends, entries))
+    places_of = np.stack(np.unravel_index(np.nonzero(present)[1], lengths[1] or (1,)), -1)
+    ends_at, entries_at = (code.table(table.astype(np.int64)) for table in (ends, places_of))
     others = [k for k in first.free if k not in rows]
     *outer, last = second.shape(second.free) or [1]
 
@@ -277,8 +364,8 @@ def _sparse_product(code, out, made, first, second, swapped):
                     at = at_first | at_sum | dict(zip(rest, inner, strict=True))
                     a = value.at(code, [at[k] for k in range(value.ndim)])
                     summed = [at[k] for k in first.summed]
-                    for place, where in zip(places, columns, strict=True):
-                        b = second.at(code, batch, where, summed)
+                    where = [second.index(batch, column, summed) for column in columns]
+                    for place, b in zip(places, entries(code, second.value, where), strict=True):
                         product = multiply(code, out.dtype, a, b)
                         code.put(place, add(code, out.dtype, code.get(place, out.dtype), product))
 
@@ -291,7 +378,7 @@ def _sparse_product(code, out, made, first, second, swapped):
                 at = (*batch, *where, *mine) if swapped else (*batch, *mine, *where)
                 made.put(code, at, code.get(place, out.dtype))
 
-        _blocks(code, last, 2 * COLUMNS, block)
+        _blocks(code, last, AT_ONCE, block)
 
     shape = [first.shape(first.batch), lengths[0], first.shape(others), outer]
     over(code, list(itertools.chain(*shape)), of_row)

@@ -15,8 +15,8 @@ class Buffer:
 class Workspace:
     """Which parts of the workspace are free."""
 
-    def __init__(self):
-        self.size = 0
+    def __init__(self, most: int | None = None):
+        self.size, self.most = 0, LARGEST if most is None else most
         self.free: dict[int, list[Buffer]] = {}
         self.released: list[Buffer] = []
 
@@ -25,8 +25,8 @@ class Workspace:
         size = -(-size // LINE) * LINE
         if self.free.get(size):
             return self.free[size].pop()
-        if self.size + size > LARGEST:
-            raise UnsupportedError(f"programs that need more than {LARGEST >> 20} MB")
+        if self.size + size > self.most:
+            raise UnsupportedError(f"programs that need more than {self.most >> 20} MB")
         self.size += size
         return Buffer(self.size - size, size)
 

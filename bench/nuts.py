@@ -1,0 +1,147 @@
+"""From the call to the last draw, beside NumPyro's NUTS: problems on which everything counts.
+
+    python -m bench.nuts --json out.json
+    python -m bench.nuts --json out.json --only "equation, 50 steps" --eps 0.01
+
+Compiling and warm-up are included, each run is in a process of its own, and nothing was compiled
+before. Both are run as they come: NUTS with 1,000 steps of warm-up and 1,000 draws of four chains,
+which are vectorised (on one core its fastest), limpet with its defaults. Effective draws are those
+of the slowest coordinate. A run that takes longer than `--seconds` is ended, and has none.
+"""
+
+from bench.timing import pin
+
+pin()
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from arviz_stats.base import array_stats
+
+import limpet
+from bench import problems
+
+EPS = (0.01, 0.001)
+SECONDS = 600.0
+CHAINS, WARMUP, DRAWS = 4, 1_000, 1_000  # of NUTS
+R_HAT = 1.05
+PROBLEMS = {
+    "quadratics, 20 in 60": lambda eps: problems.quadratics(20, 60, eps),
+    "quadratics, 40 in 120": lambda eps: problems.quadratics(40, 120, eps),
+    "equation, 50 steps": lambda eps: problems.lotka_volterra(50, eps),
+    "equation, 200 steps": lambda eps: problems.lotka_volterra(200, eps),
+    "equation, 1000 steps": lambda eps: problems.lotka_volterra(1_000, eps),
+}
+
+
+def by_limpet(target, start, seed):
+    """Draws (chain, draw, coordinate)."""
+    options = {"seed": seed, "workers": 1, "progress": False}
+    return limpet.sample(target, start, **options).posterior["x"].values
+
+
+def by_nuts(target, start, seed):
+    """The same."""
+    import jax
+    import jax.numpy as jnp
+    from numpyro.infer import MCMC, NUTS
+
+    log_density = problems.log_posterior(target.freeze(jnp.asarray(start)))
+    kernel = NUTS(potential_fn=lambda x: -log_density(x))
+    options = {"num_chains": CHAINS, "chain_method": "vectorized", "progress_bar": False}
+    mcmc = MCMC(kernel, num_warmup=WARMUP, num_samples=DRAWS, **options)
+    starts = limpet.find_start(target, start, count=CHAINS, seed=seed)
+    mcmc.run(jax.random.key(seed), init_params=jnp.asarray(starts))
+    return np.asarray(mcmc.get_samples(group_by_chain=True))
+
+
+SAMPLERS = {"limpet": by_limpet, "nuts": by_nuts}
+
+
+def run(sampler, problem, eps, seed):
+    """What is told of one run."""
+    target, start = PROBLEMS[problem](eps)
+    began = time.perf_counter()
+    x = SAMPLERS[sampler](target, start, seed)
+    seconds = time.perf_counter() - began
+    ess = [float(array_stats.ess(x[..., k], method="bulk")) for k in range(x.shape[2])]
+    slowest = int(np.argmin(ess))
+    return {
+        "seconds": seconds,
+        "ess": ess[slowest],
+        "r_hat": float(array_stats.rhat(x[..., slowest], method="rank")),
+        "ess_per_second": ess[slowest] / seconds,
+    }
+
+
+def in_a_process(sampler, problem, eps, seed, seconds):
+    """The same by a process that may take so many seconds; no draws if it takes more."""
+    command = [sys.executable, "-m", "bench.nuts", "--one", sampler, problem, str(eps), str(seed)]
+    environment = os.environ | {"LIMPET_CACHE": ""}
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        done = subprocess.run(
+            command, env=environment, timeout=seconds, check=True, stdout=subprocess.PIPE
+        )
+        return json.loads(done.stdout)
+    return {"seconds": seconds, "ess": 0.0, "r_hat": None, "ess_per_second": 0.0}
+
+
+def measure(names, every_eps, turns, seconds):
+    """Each problem at each eps: both samplers by turns, and how many times the draws limpet has."""
+    for name in names:
+        for eps in every_eps:
+            runs = {
+                sampler: [in_a_process(sampler, name, eps, seed, seconds) for seed in range(turns)]
+                for sampler in SAMPLERS
+            }
+            rates = {
+                sampler: float(np.median([each["ess_per_second"] for each in several]))
+                for sampler, several in runs.items()
+            }
+            ratio = rates["limpet"] / rates["nuts"] if rates["nuts"] else None
+            yield {"problem": name, "eps": eps, "runs": runs, "rates": rates, "ratio": ratio}
+
+
+def line(record):
+    """What is told of one problem, for people."""
+    parts = [f"{record['problem']}, eps {record['eps']}:"]
+    for sampler, several in record["runs"].items():
+        draws = float(np.median([each["ess"] for each in several]))
+        seconds = float(np.median([each["seconds"] for each in several]))
+        parts.append(f"{sampler} {draws:,.0f} effective draws in {seconds:.1f} s;")
+    ratio = record["ratio"]
+    return " ".join([*parts, "NUTS has none" if ratio is None else f"{ratio:.3g} x NUTS"])
+
+
+def main():
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--only", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
+    parser.add_argument("--eps", nargs="+", type=float, default=EPS)
+    parser.add_argument("--turns", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=SECONDS)
+    parser.add_argument("--one", nargs=4, metavar=("SAMPLER", "PROBLEM", "EPS", "SEED"))
+    options = parser.parse_args()
+    if options.one:
+        sampler, problem, eps, seed = options.one
+        print(json.dumps(run(sampler, problem, float(eps), int(seed))))
+        return
+    if options.json is None:
+        parser.error("--json: expected a file for the result")
+    found = []
+    for record in measure(options.only, options.eps, options.turns, options.seconds):
+        found.append(record)
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+        print(line(record), flush=True)
+
+
+if __name__ == "__main__":
+    main()
