@@ -222,3 +222,24 @@ def test_a_point_of_many_numbers():
     target = limpet.Target(lambda x: jnp.array([jnp.sum(x**2) - 1]), eps=0.01)
     found = limpet.find_start(target, np.eye(10_000)[0], count=3, seed=1)
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, rtol=1e-12)
+
+
+# some searches fail
+
+
+@pytest.mark.parametrize("count", [3, 16, 130])
+def test_chains_whose_search_failed_begin_where_others_do(count):
+    inside = limpet.Target(
+        lambda x: jnp.array([x @ x - 1]), 0.1, inside=lambda x: 1.2 - x[:1] - x[1]
+    )
+    guess = [0.5, 0.5]  # the nearest point of the circle is outside
+    with pytest.warns(limpet.LimpetWarning, match=rf"\d+ of {count} searches .* outside the walls"):
+        starts = limpet.find_start(inside, guess, count, seed=3)
+    assert starts.shape == (count, 2)
+    assert np.all(starts.sum(axis=1) <= 1.2)
+    assert np.allclose(np.linalg.norm(starts, axis=1), 1)
+    assert len(np.unique(starts, axis=0)) > 1
+    with pytest.raises(limpet.StartError, match="outside the walls"):
+        limpet.find_start(inside, guess, count, jitter=0)
+    with pytest.raises(limpet.StartError, match="1 of 1 searches .* outside the walls"):
+        limpet.find_start(inside, guess, 1, jitter=0)

@@ -17,7 +17,8 @@ from limpet import errors
 from limpet.arguments import UNKNOWN_NOISE
 from limpet.draws.attributes import attributes_of
 from limpet.errors import InputError, InterruptedWarning, LimpetWarning, warn
-from limpet.geometry.start import check_resolution, find_vectors
+from limpet.geometry.start import find_vectors
+from limpet.geometry.start_checks import check_resolution
 from limpet.kernels import SAS
 from limpet.layout import read_points
 from limpet.report.progress import Show

@@ -33,7 +33,8 @@ from limpet.draws.store_sink import StoreSink
 from limpet.draws.writer import Store, new_path
 from limpet.errors import InputError, StartError, StoreError, StuckError
 from limpet.geometry.fit import find_peaks
-from limpet.geometry.start import JITTER, check_guesses, check_resolution, find_vectors
+from limpet.geometry.start import JITTER, find_vectors
+from limpet.geometry.start_checks import check_guesses, check_resolution
 from limpet.kernels import SAS, Kernel, Lifted, SurfaceSampler
 from limpet.layout import Layout, read_points
 from limpet.report.progress import Show, at_the_start, show_progress

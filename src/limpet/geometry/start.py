@@ -14,25 +14,21 @@ from jaxtyping import Array, Bool, Float, Int
 
 from limpet import errors
 from limpet.engine import of_rows
-from limpet.errors import InputError, StartError
+from limpet.errors import LimpetWarning, StartError, warn
 from limpet.geometry.fit import ABSURD_DEPTH, find_peaks
 from limpet.geometry.linalg import (
-    by_constraint,
     damped_step,
     factor,
     lengths,
     rescale,
-    singular_values,
     solve_lower,
     solve_upper,
-    total,
-    uses_lapack,
 )
 from limpet.geometry.pieces import pieces, spread_over
+from limpet.geometry.start_checks import check_guesses, explain_failure, is_apart
 from limpet.layout import read_points
 from limpet.shapes import Normals, Values, Vector
 from limpet.target import Target, check_target
-from limpet.target_checks import check_noise
 
 JITTER = 1.0  # by how much guesses are perturbed, in units of their own size
 ATTEMPTS = 6  # restarts of a chain's search, each perturbed half as much as the last
@@ -46,7 +42,6 @@ HALVINGS = 12  # of the perturbation, in search of a density that is not absurd:
 SEARCHES = 128  # at least, from one guess, whatever the number of chains; as many as a tile has
 WIDER_JITTERS = (1.0, 2.0, 4.0)  # perturbations of searches for other pieces, by turns
 MOST_DIMENSIONS = 16  # of a surface on which so many points can tell its pieces apart
-ROUNDING_ERRORS_IN_EPS = 1e3  # at least, of q: then they change densities by about a thousandth
 
 
 class Search(NamedTuple):
@@ -58,16 +53,6 @@ class Search(NamedTuple):
     reached: Bool[Array, ""]
     rank: Float[Array, ""]  # smallest singular value of the gradients, in units of those nearby
     usable: Bool[Array, ""]
-
-
-class Local(NamedTuple):
-    """What a target is at a point."""
-
-    q: Values
-    slopes: Values  # lengths of the gradients of q
-    eps: Values
-    inside: Bool[Array, ""]
-    log_density: Float[Array, ""]
 
 
 def find_start(
@@ -169,7 +154,7 @@ class _Searches:
         origin = self.guesses[chains % len(self.guesses)]
         sizes = np.broadcast_to(self.jitter * sizes, chains.shape)
         constants = self.target, jax.random.key_data(key)
-        apart = _is_apart(self.target, origin[0])
+        apart = is_apart(self.target, origin[0])
         return of_rows(_search, constants, origin, sizes, chains, apart=apart, prepare=_perturb)
 
     def reach(self, needed: int, spare: int) -> Points:
@@ -191,11 +176,34 @@ class _Searches:
             k = int(np.argmin(distance))
             if closest is None or distance[k] < np.linalg.norm(closest.values):
                 closest = Search(*(part[k] for part in search))
+        rows = self._borrow(usable)
         failed = int((~usable[:needed]).sum())
+        if rows is None:
+            has_rank = closest.rank >= SMALLEST_RANK
+            told = closest.x, closest.reached, has_rank, failed, needed
+            raise StartError(explain_failure(self.target, *told))
         if failed:
-            raise StartError(_explanation(self.target, closest, failed, needed))
-        rows = np.where(usable, np.arange(count), np.arange(count) % needed)
+            warn(
+                f"{failed} of {needed} searches found no usable point on the surface: they ended"
+                " outside the walls, or where q or the log density is not finite. Their chains"
+                " begin where others do. A start nearer to the middle of what is allowed would"
+                " spread them more.",
+                LimpetWarning,
+            )
         return Points(found[rows], level[rows])
+
+    def _borrow(self, usable: np.ndarray) -> np.ndarray | None:
+        """Whose point each chain has: its own, or one from the same guess; None if it has none."""
+        rows = np.arange(len(usable))
+        for guess in range(len(self.guesses)):
+            mine = rows % len(self.guesses) == guess
+            lenders = np.flatnonzero(mine & usable)
+            borrowers = np.flatnonzero(mine & ~usable)
+            if len(borrowers) and not len(lenders):
+                return None
+            if len(borrowers):
+                rows[borrowers] = np.resize(lenders, len(borrowers))
+        return rows
 
     def rise(self, found: Points) -> Points:
         """The same points, those of absurd density replaced by some from nearer to the guess."""
@@ -230,41 +238,6 @@ class _Searches:
 def is_absurd(level: np.ndarray, usual: float, n: int) -> np.ndarray:
     """Which log densities are so far below that no chain with n numbers should be there."""
     return level < usual - ABSURD_DEPTH * n
-
-
-def _local(target: Target, x: Vector) -> Local:
-    q, normals = target.plain().values_and_normals(x)
-    eps = jnp.broadcast_to(target.eps_at(x), q.shape)
-    return Local(q, lengths(normals), eps, target.contains(x), target.log_density_at(x))
-
-
-def check_guesses(target: Target, guesses: np.ndarray, name: str) -> None:
-    """Refuse guesses where the target is not defined."""
-    local = of_rows(_local, target, guesses, apart=_is_apart(target, guesses[0]))
-    for k, guess in enumerate(guesses):
-        where = f"{name} {_numbers(guess)}" + (f" (point {k})" if len(guesses) > 1 else "")
-        if not np.isfinite(local.q[k]).all():
-            raise InputError(
-                f"q is not finite at the {where}: q = {_numbers(local.q[k])}."
-                " Start where it is defined."
-            )
-        if target.inside is not None and not local.inside[k]:
-            walls = np.ravel(target.inside(jnp.asarray(guess), *target.more))
-            raise InputError(
-                f"The {where} is outside the walls: inside = {_numbers(walls)}, expected all >= 0."
-            )
-        if not target.has_fixed_eps:
-            check_noise(local.eps[k], where)
-        if not np.isfinite(local.log_density[k]):
-            raise InputError(
-                f"log_density is {local.log_density[k]} at the {where}: expected a finite number."
-                " Start where the density is positive."
-            )
-
-
-def _is_apart(target: Target, x: np.ndarray) -> bool:
-    """Whether XLA must not do several searches at once: see limpet.engine.xla."""
-    return uses_lapack(jax.eval_shape(target.values, x).size)
 
 
 def _perturb(
@@ -333,67 +306,3 @@ def _smallest_singular_value(normals: Normals) -> Float[Array, ""]:
     start = jnp.asarray(first / np.linalg.norm(first)), jnp.ones(())
     _, size = jax.lax.fori_loop(0, INVERSE_ITERATIONS, iterate, start)
     return jnp.where(size > 0, 1 / jnp.sqrt(size), 0.0)
-
-
-def check_resolution(target: Target, points: np.ndarray) -> None:
-    """Refuse an eps that doubles cannot resolve where the surface is."""
-    local = of_rows(_local, target, points, apart=_is_apart(target, points[0]))
-    size = local.slopes * np.linalg.norm(points, axis=1)[:, None]
-    smallest = ROUNDING_ERRORS_IN_EPS * np.finfo(float).eps * size.max(axis=0)
-    if (local.eps < smallest).any():
-        eps = np.asarray(target.typical_eps()).tolist()
-        raise InputError(
-            f"eps={eps} is below what double precision resolves on this surface: expected at least"
-            f" {smallest.max():.1e}. For the limit itself use"
-            ' kernel=limpet.SurfaceSampler(measure="soft").'
-        )
-
-
-def _explanation(target: Target, closest: Any, failed: int, count: int) -> str:
-    """Why no search of some chains succeeded, told by the one that came closest."""
-    x = closest.x
-    if not closest.reached:
-        import scipy.optimize  # slow to import, and wanted here only
-
-        # the searches stop short where constraints contradict each other; this one goes all the way
-        weights = target.smallest_eps()
-
-        def square(x: Vector) -> Array:
-            return jnp.sum((target.values(x) * weights) ** 2)
-
-        squares = jax.jit(lambda x: (square(x), target.gradient(square, x)))
-        end = scipy.optimize.minimize(squares, x, jac=True, method="BFGS")
-        x = end.x if np.isfinite(end.fun) and np.isfinite(end.jac).all() else x
-    local = _local(target, x)
-    normals = target.plain().values_and_normals(jnp.asarray(x))[1]
-    finite = bool(np.isfinite(total(normals)))
-    singular = singular_values(normals) if finite else np.full(len(local.q), np.nan)
-    if not finite:
-        reason = (
-            f"The gradient of q is not finite there, {_numbers(by_constraint(normals))}: look for a"
-            " square root or a norm of zero."
-        )
-    elif closest.reached and closest.rank < SMALLEST_RANK:
-        reason = (
-            "The gradient of q loses rank there: look for a constraint that is given twice,"
-            " squared, or implied by the others."
-        )
-    elif not closest.reached:
-        reason = (
-            "The surface may be empty: check the signs and constants in q, or start closer to"
-            " where all constraints can hold."
-        )
-    elif not local.inside:
-        reason = "That point is outside the walls: start nearer to a part of the surface inside."
-    else:
-        reason = f"The log density there is {local.log_density}: start where it is finite."
-    return (
-        f"No start: {failed} of {count} searches found no usable point on the surface. The closest"
-        f" came within |q| = {np.linalg.norm(local.q):.3g} at x = {_numbers(x)}, where the"
-        f" singular values of the gradient of q are {_numbers(singular)}. {reason}"
-    )
-
-
-def _numbers(array: Any) -> str:
-    """Numbers for a message: few digits, and few of them."""
-    return np.array2string(np.asarray(array), precision=4, threshold=12, separator=", ")
