@@ -4,11 +4,11 @@
     python -m bench.nuts --json out.json --only "equation, 50 steps" --eps 0.01
 
 Compiling and warm-up are included, each run is in a process of its own, and nothing was compiled
-before. Both are run as they come: NUTS with 1,000 steps of warm-up and 1,000 draws of four chains,
-which are vectorised (on one core its fastest); limpet with as many, of 32 chains, for its default of
-128 would take longer than one waits for some of these. Effective draws are those of the slowest
-coordinate. Seconds are of the processor, so that what else the machine does counts
-for neither; a run that takes more of them than `--seconds` is ended, and has no draws.
+before. NUTS is run as it comes, with 1,000 steps of warm-up and 1,000 draws of four chains, which
+are vectorised (on one core its fastest); limpet with as many of 32 chains, for 128, its default,
+take longer on some of these than one waits. Effective draws are those of the slowest coordinate.
+Seconds are of the processor, so that what else the machine does counts for neither; a run that
+takes more of them than `--seconds` is ended, and has no draws.
 """
 
 from bench.timing import pin
