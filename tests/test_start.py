@@ -241,5 +241,5 @@ def test_chains_whose_search_failed_begin_where_others_do(count):
     assert len(np.unique(starts, axis=0)) > 1
     with pytest.raises(limpet.StartError, match="outside the walls"):
         limpet.find_start(inside, guess, count, jitter=0)
-    with pytest.raises(limpet.StartError, match="1 of 1 searches .* outside the walls"):
+    with pytest.raises(limpet.StartError, match=r"1 of 1 searches .* outside the walls"):
         limpet.find_start(inside, guess, 1, jitter=0)

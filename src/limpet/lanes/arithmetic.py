@@ -21,6 +21,8 @@ def add(code, dtype, a, b):
         return b
     if is_zero(b):
         return a
+    if is_known(a) and is_known(b):
+        return _known(np.add, dtype, a, b)
     return code(dtype, "fadd contract" if dtype.kind == "f" else "add", a, b)
 
 
@@ -30,6 +32,8 @@ def subtract(code, dtype, a, b):
         return a
     if is_structural(a):
         return negative(code, dtype, b)
+    if is_known(a) and is_known(b):
+        return _known(np.subtract, dtype, a, b)
     return code(dtype, "fsub contract" if dtype.kind == "f" else "sub", a, b)
 
 
@@ -41,6 +45,8 @@ def multiply(code, dtype, a, b):
         return b
     if is_known(b) and b == 1:
         return a
+    if is_known(a) and is_known(b):
+        return _known(np.multiply, dtype, a, b)
     return code(dtype, "fmul contract" if dtype.kind == "f" else "mul", a, b)
 
 
@@ -50,7 +56,15 @@ def divide(code, dtype, a, b):
         return _divide_whole(code, dtype, a, b)[0]
     if is_structural(a) or (is_known(b) and b == 1):
         return a
+    if is_known(a) and is_known(b):
+        return _known(np.divide, dtype, a, b)
     return code(dtype, "fdiv arcp", a, b)
+
+
+def _known(operation, dtype, a, b):
+    """The result for two known numbers: it stays known, so that branches on it are chosen now."""
+    with np.errstate(all="ignore"):
+        return dtype.type(operation(a, b))
 
 
 def remainder(code, dtype, a, b):

@@ -41,11 +41,12 @@ def inner_programs(equation) -> Iterator[Any]:
     """The programs that an operation runs."""
     for value in equation.params.values():
         for part in value if isinstance(value, tuple | list) else (value,):
-            if _is_program(part):
+            if is_program(part):
                 yield part
 
 
-def _is_program(value):
+def is_program(value) -> bool:
+    """Whether this is one of JAX's programs, with constants or without."""
     return hasattr(getattr(value, "jaxpr", value), "eqns")
 
 
@@ -71,7 +72,7 @@ class _Digests:
         return self.seen[id(value)][0]
 
     def _made(self, value):
-        if _is_program(value):
+        if is_program(value):
             return self._program(value)
         if isinstance(value, np.ndarray | np.generic | jax.Array) or hasattr(value, "__array__"):
             return self._array(value)
