@@ -30,7 +30,8 @@ IN_JAX = (
     " the shape of `start`."
 )
 FIRST_REMEDY = (
-    'limpet.Target(..., derivatives="forward") takes forward derivatives only, which loops have;'
+    'derivatives="forward" (of limpet.Target, or of limpet.from_numpyro) takes forward derivatives'
+    " only, which loops have;"
     ' "reverse" takes reverse ones only, which functions with a custom_vjp have.'
 )
 SECOND_REMEDY = (

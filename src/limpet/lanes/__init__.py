@@ -18,8 +18,7 @@ them (`loops`): programs grow with the number of operations, not of numbers.
 `code.py` writes LLVM. Each of JAX's operations has a rule (`rules.py`): numbers (`elementwise.py`,
 made of `arithmetic.py` and `functions.py`), `arrays.py`, `matrices.py`, loops and calls
 (`control.py`); `operations.py` puts a whole program together. `primitives.py` has operations of
-limpet's own, and says what zeros of sparse matrices are; `foreign.py` has what those of other
-libraries stand for, `identity.py` what makes two programs one.
+limpet's own, and says what zeros of sparse matrices are; `identity.py` what makes two programs one.
 
 What has no rule raises `UnsupportedError` and is left to XLA: most library calls, and callbacks. So
 is whatever goes wrong inside.
@@ -40,7 +39,6 @@ import numpy as np
 from limpet.lanes import loops, operations
 from limpet.lanes.code import UnsupportedError, locate
 from limpet.lanes.elementwise import LIBRARY
-from limpet.lanes.foreign import expand
 from limpet.lanes.identity import fingerprint_of, uses
 from limpet.lanes.width import FEW, MANY
 
@@ -86,7 +84,6 @@ def scan(
     program, shapes = jax.make_jaxpr(step, return_shape=True)(constants, carry, inputs)
     count, size = len(jax.tree.leaves(constants)), len(jax.tree.leaves(carry))
     with _refusing():
-        program = expand(program)
         function = _loaded(_code(program, count, size, carry, zero, keep, registers, chains))
     variables: list[Any] = program.jaxpr.invars
     types = [variable.aval.dtype for variable in variables]
@@ -126,7 +123,7 @@ def zeros(function: Callable, *arguments):
     """Which entries of a function's results are zero, whatever arguments like these it is given."""
     program, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
     with _refusing():
-        found = operations.zeros(expand(program))
+        found = operations.zeros(program)
     return jax.tree.unflatten(jax.tree.structure(shapes), found)
 
 

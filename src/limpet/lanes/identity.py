@@ -41,12 +41,11 @@ def inner_programs(equation) -> Iterator[Any]:
     """The programs that an operation runs."""
     for value in equation.params.values():
         for part in value if isinstance(value, tuple | list) else (value,):
-            if is_program(part):
+            if _is_program(part):
                 yield part
 
 
-def is_program(value) -> bool:
-    """Whether this is one of JAX's programs, with constants or without."""
+def _is_program(value):
     return hasattr(getattr(value, "jaxpr", value), "eqns")
 
 
@@ -72,7 +71,7 @@ class _Digests:
         return self.seen[id(value)][0]
 
     def _made(self, value):
-        if is_program(value):
+        if _is_program(value):
             return self._program(value)
         if isinstance(value, np.ndarray | np.generic | jax.Array) or hasattr(value, "__array__"):
             return self._array(value)
@@ -83,6 +82,8 @@ class _Digests:
             return _hashed("dict", *(part for pair in pairs for part in pair))
         if isinstance(value, set | frozenset):
             return _hashed("set", *sorted(map(self.of, value)))
+        if isinstance(value, jax.tree_util.PyTreeDef):
+            return _hashed("tree", str(value).encode())
         kind = type(value).__qualname__
         if isinstance(value, tuple | list):
             return _hashed(kind, *map(self.of, value))

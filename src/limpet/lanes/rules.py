@@ -86,7 +86,7 @@ def evaluate(code, equation, arrays):
     if not equation.effects and any(map(is_key, arrays)) and all(map(are_known, arrays)):
         return fold(equation, arrays)
     if rule is None or (rule.folds and not _is_float(equation.outvars[0].aval.dtype)):
-        if all(map(are_known, arrays)) and name not in CALLBACKS:
+        if all(map(are_known, arrays)):
             return fold(equation, arrays)
         if rule is None:
             raise UnsupportedError(name)
@@ -172,9 +172,6 @@ def are_known(array) -> bool:
     """Whether all numbers of an array are known."""
     return is_key(array) or all(is_known(number) for number in array.flat)
 
-
-# They may be in a branch that is never taken, as those that raise an error are.
-CALLBACKS = {"pure_callback"}
 
 # Operations on whole numbers and flags that NumPy does as JAX does, at once: JAX compiles each, for
 # each shape, in some ten milliseconds.

@@ -18,7 +18,12 @@ UNCONSTRAINED = "_unconstrained"  # what a site's numbers are called where they 
 
 
 def from_numpyro(
-    model: Callable, /, *args: Any, sites: Sequence[str] | str | None = None, **kwargs: Any
+    model: Callable,
+    /,
+    *args: Any,
+    sites: Sequence[str] | str | None = None,
+    derivatives: str | None = None,
+    **kwargs: Any,
 ) -> ModelTarget:
     """A NumPyro model as a target, which knows where to start: `limpet.sample(target)` follows.
 
@@ -38,7 +43,10 @@ def from_numpyro(
         What the model is called with, as for `numpyro.infer.MCMC.run`.
     sites : sequence of str, optional
         Which observed sites become constraints: those with little noise are worth it most. Default:
-        all that can. A model's own argument of this name goes in by `functools.partial`.
+        all that can.
+    derivatives : {"forward", "reverse"}, optional
+        How derivatives are taken, as for `limpet.Target`. A model's own argument of this name, or
+        of that before it, goes in by `functools.partial`.
 
     Returns
     -------
@@ -63,7 +71,7 @@ def from_numpyro(
         raise InputError(
             f"model={model!r}: expected a NumPyro model, a function; its arguments come after it."
         )
-    return ModelTarget(NumPyroModel(model, args, kwargs, sites))
+    return ModelTarget(NumPyroModel(model, args, kwargs, sites), derivatives)
 
 
 class NumPyroModel(Model):

@@ -16,7 +16,9 @@ from limpet.models.base import Model, Noise, Point
 from limpet.models.target import ModelTarget
 
 
-def from_pymc(model: Any, *, sites: Sequence[str] | str | None = None) -> ModelTarget:
+def from_pymc(
+    model: Any, *, sites: Sequence[str] | str | None = None, derivatives: str | None = None
+) -> ModelTarget:
     """A PyMC model as a target, which knows where to start: `limpet.sample(target)` follows.
 
     Observed variables with Gaussian noise (`Normal`, `LogNormal`, `MvNormal`) become constraints,
@@ -33,6 +35,8 @@ def from_pymc(model: Any, *, sites: Sequence[str] | str | None = None) -> ModelT
     sites : sequence of str, optional
         Which observed variables become constraints: those with little noise are worth it most.
         Default: all that can.
+    derivatives : {"forward", "reverse"}, optional
+        How derivatives are taken, as for `limpet.Target`.
 
     Returns
     -------
@@ -55,7 +59,7 @@ def from_pymc(model: Any, *, sites: Sequence[str] | str | None = None) -> ModelT
         raise InputError(
             f"model={model!r}: expected a pymc.Model, as from `with pymc.Model() as model:`."
         )
-    return ModelTarget(PyMCModel(model, sites))
+    return ModelTarget(PyMCModel(model, sites), derivatives)
 
 
 class PyMCModel(Model):

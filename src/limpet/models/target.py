@@ -35,12 +35,14 @@ class ModelTarget(Target):
         The observed sites that are constraints.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, derivatives: str | None) -> None:
         self.model = model
         # a scale that is the same everywhere is a number, which needs no program
         known = is_constant(self._eps, model.start)
         eps = np.asarray(jax.jit(self._eps)(model.start)) if known else self._eps
-        super().__init__(self._q, eps, log_density=self._log_density)
+        super().__init__(
+            self._q, eps, log_density=self._log_density, derivatives=derivatives
+        )
 
     def __repr__(self) -> str:
         return f"ModelTarget({self.model.name}, sites={list(self.sites)})"

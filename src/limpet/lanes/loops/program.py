@@ -20,7 +20,7 @@ from limpet.lanes.loops.memory import (
     settle_known,
     store,
 )
-from limpet.lanes.rules import CALLBACKS, RULES, are_known, evaluate, is_key
+from limpet.lanes.rules import RULES, are_known, evaluate, is_key
 
 LOOPS: dict[str, Callable] = {}
 # From which argument on an operation has indices; numbers in registers have none that are computed.
@@ -28,7 +28,7 @@ INDICES = {"gather": 1, "dynamic_slice": 1, "dynamic_update_slice": 2}
 CALLS = {"jit", "pjit", "closed_call", "remat2", "checkpoint", "custom_jvp_call", "custom_vjp_call"}
 CALLS |= {"custom_linear_solve"}
 # what is known stays a loop or a branch, and zeros of sparse matrices are made of what is known
-NEVER_FOLDED = CALLS | CALLBACKS | {"while", "cond", "scan", "limpet_sparse"}
+NEVER_FOLDED = CALLS | {"while", "cond", "scan", "limpet_sparse"}
 
 
 def run(code, closed, arguments) -> list:
