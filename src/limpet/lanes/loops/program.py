@@ -35,9 +35,8 @@ def run(code, closed, arguments) -> list:
     """The results of one of JAX's programs."""
     program, constants = getattr(closed, "jaxpr", closed), getattr(closed, "consts", ())
     space, values = code.workspace, {}
-    uses = Counter(a for e in program.eqns for a in e.invars if not isinstance(a, Literal))
-    uses.update(atom for atom in program.outvars if not isinstance(atom, Literal))
-    in_products = {a for e in program.eqns for a in _factors(e) if uses[a] == 1}
+    equations, uses = _needed(program)
+    in_products = {a for e in equations for a in _factors(e) if uses[a] == 1}
 
     def ready(variable, value):
         """A product of matrices in another one may wait until that is written."""
@@ -59,7 +58,7 @@ def run(code, closed, arguments) -> list:
         bind(variable, settle_known(code, constant))
     for variable, value in zip(program.invars, arguments, strict=True):
         bind(variable, value)
-    for equation in program.eqns:
+    for equation in equations:
         space.collect()
         results = _evaluate(code, equation, [read(atom) for atom in equation.invars])
         for variable, result in zip(equation.outvars, results, strict=True):
@@ -73,6 +72,20 @@ def run(code, closed, arguments) -> list:
     for value in values.values():
         space.release(value)
     return results
+
+
+def _needed(program) -> tuple[list, Counter]:
+    """The operations that some result needs, and how often each variable is read by them.
+
+    Loops, unlike lines, are not dropped by LLVM; and JAX leaves what is idle in a loop's body.
+    """
+    uses = Counter(atom for atom in program.outvars if not isinstance(atom, Literal))
+    needed = []
+    for equation in reversed(program.eqns):
+        if equation.effects or any(uses[variable] for variable in equation.outvars):
+            needed.append(equation)
+            uses.update(atom for atom in equation.invars if not isinstance(atom, Literal))
+    return needed[::-1], uses
 
 
 def _factors(equation) -> list:
