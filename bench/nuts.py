@@ -16,9 +16,11 @@ from bench.timing import pin
 pin()
 
 import argparse
-import contextlib
+import functools
 import json
 import os
+import resource
+import signal
 import subprocess
 import sys
 import time
@@ -85,13 +87,14 @@ def run(sampler, problem, eps, seed):
 
 
 def in_a_process(sampler, problem, eps, seed, seconds):
-    """The same by a process that may take so many seconds; no draws if it takes more."""
+    """The same by a process that may take so many seconds of the processor; else no draws."""
     command = [sys.executable, "-m", "bench.nuts", "--one", sampler, problem, str(eps), str(seed)]
     environment = os.environ | {"LIMPET_CACHE": ""}
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        done = subprocess.run(
-            command, env=environment, timeout=seconds, check=True, stdout=subprocess.PIPE
-        )
+    most = int(seconds)
+    limit = functools.partial(resource.setrlimit, resource.RLIMIT_CPU, (most, most + 1))
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, preexec_fn=limit)
+    if done.returncode != -signal.SIGXCPU:
+        done.check_returncode()
         return json.loads(done.stdout)
     return {"seconds": seconds, "ess": 0.0, "r_hat": None, "ess_per_second": 0.0}
 

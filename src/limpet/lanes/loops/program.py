@@ -28,7 +28,7 @@ LOOPS: dict[str, Callable] = {}
 # From which argument on an operation has indices; numbers in registers have none that are computed.
 INDICES = {"gather": 1, "dynamic_slice": 1, "dynamic_update_slice": 2}
 CALLS = {"jit", "pjit", "closed_call", "remat2", "checkpoint", "custom_jvp_call", "custom_vjp_call"}
-CALLS |= {"custom_linear_solve", *EXPANDED}
+CALLS |= {"eval_jaxpr", "custom_linear_solve", *EXPANDED}
 # what is known stays a loop or a branch, and zeros of sparse matrices are made of what is known
 NEVER_FOLDED = CALLS | {"while", "cond", "scan", "limpet_sparse", CALLBACK}
 
