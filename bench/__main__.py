@@ -18,7 +18,17 @@ from rich.table import Table
 
 from bench.figures import draw, exponent
 
-PARTS = ("speed", "startup", "anatomy", "steady", "growth", "nuts", "alternatives", "kernels")
+PARTS = (
+    "speed",
+    "startup",
+    "anatomy",
+    "steady",
+    "growth",
+    "nuts",
+    "inverse",
+    "alternatives",
+    "kernels",
+)
 SHARE = {"alternatives": 1, "kernels": 1 / 4}  # of the seconds, for one run
 NUTS = ("numpyro", "nutpie", "blackjax")
 
@@ -42,7 +52,10 @@ def verdicts(found):
         which = f"{each['model']}, {each['sampler']}"
         row(f"{which}: flat in beta, within 15 %", (v := max(rates) / min(rates)), v <= 1.15)
     rows.extend(growth_verdicts(found.get("growth", {})))
-    rows.extend(nuts_verdicts(found.get("nuts", [])))
+    inverse = found.get("inverse", {})
+    if slides := inverse.get("slides"):
+        row("1,000 data: at most 20 x a slide with 10", (v := slides["median"]), v <= 20)
+    rows.extend(nuts_verdicts([*found.get("nuts", []), *inverse.get("nuts", [])]))
     records = found.get("alternatives", [])
     for model in sorted({each["model"] for each in records}):
         mine = [each for each in records if each["model"] == model]
@@ -105,6 +118,8 @@ def growth_verdicts(growth):
 def nuts_verdicts(records):
     """The same beside NUTS, everything included; None: NUTS had no draws in its time."""
     least = {"quadratics": {0.01: 3, 0.001: 50}, "equation": {0.01: 20, 0.001: 200}}
+    least["one direction loose"] = {0.01: 5, 0.001: 20, 0.0001: 100}
+    least["all identified"] = dict.fromkeys(least["one direction loose"], 1)
     for each in records:
         wanted = least[each["problem"].split(",")[0]].get(each["eps"])
         if wanted is not None:

@@ -74,6 +74,7 @@ KINDS = {
     "sphere, Lifted": Kind(problems.sphere, SPHERES, _of_unknowns, lifted=True),
     "dense": Kind(dense, UNKNOWNS, _of_unknowns),
     "dense, Lifted": Kind(dense, UNKNOWNS, _of_unknowns, lifted=True),
+    "data": Kind(problems.linear, (10, 100, 1_000), lambda m: 0.2, lifted=True),
     "equation": Kind(problems.lotka_volterra, (50, 200, 1_000), lambda steps: 0.1),
     "chain": Kind(bonds.chain, BEADS, _of_beads),
     "ring": Kind(bonds.ring, BEADS[:-1], _of_beads),
@@ -115,23 +116,24 @@ def program_of(kind: Kind, size):
     return go, block * (SLIDES if kind.lifted else 1), compiling
 
 
+def seconds_of_a_step(go, steps):
+    """Of the processor, for one chain, where `go` makes so many steps of each."""
+    began, spent, made = time.process_time(), -1.0, 0
+    while spent < TURN_SECONDS:
+        go()
+        spent, made = time.process_time() - began, made + steps * WIDTH
+    return spent / made
+
+
 def timed(kind: Kind, size):
     """What is told of one size."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         go, steps, compiling = program_of(kind, size)
     slow = any(issubclass(each.category, limpet.SlowPathWarning) for each in caught)
+    seconds = functools.partial(seconds_of_a_step, go, steps)
     for _ in range(-(-AWAY // steps)):
         go()
-
-    def seconds():
-        """Of a step."""
-        began, spent, made = time.process_time(), -1.0, 0
-        while spent < TURN_SECONDS:
-            go()
-            spent, made = time.process_time() - began, made + steps * WIDTH
-        return spent / made
-
     return {
         "size": size,
         "seconds": spread([seconds() for _ in range(TURNS)]),

@@ -8,7 +8,8 @@ before. NUTS is run as it comes, with 1,000 steps of warm-up and 1,000 draws of 
 are vectorised (on one core its fastest); limpet with as many of 32 chains, for 128, its default,
 take longer on some of these than one waits. Effective draws are those of the slowest coordinate.
 Seconds are of the processor, so that what else the machine does counts for neither; a run that
-takes more of them than `--seconds` is ended, and has no draws.
+takes more of them than `--seconds` is ended, and has no draws. Problems with more data than unknowns
+are those of `bench.inverse`.
 """
 
 from bench.timing import pin
@@ -43,6 +44,7 @@ PROBLEMS = {
     "equation, 200 steps": lambda eps: problems.lotka_volterra(200, eps),
     "equation, 1000 steps": lambda eps: problems.lotka_volterra(1_000, eps),
 }
+INVERSE = {"one direction loose": problems.enzyme, "all identified": problems.populations}
 
 
 def by_limpet(target, start, seed):
@@ -71,7 +73,7 @@ SAMPLERS = {"limpet": by_limpet, "nuts": by_nuts}
 
 def run(sampler, problem, eps, seed):
     """What is told of one run."""
-    target, start = PROBLEMS[problem](eps)
+    target, start = (PROBLEMS | INVERSE)[problem](eps)
     began = time.process_time()
     x = SAMPLERS[sampler](target, start, seed)
     seconds = time.process_time() - began
@@ -86,7 +88,7 @@ def run(sampler, problem, eps, seed):
 
 
 def in_a_process(sampler, problem, eps, seed, seconds):
-    """The same by a process that may take so many seconds; no draws if it takes more."""
+    """The same by a process that may take so many seconds of the processor; else no draws."""
     command = [sys.executable, "-m", "bench.nuts", "--one", sampler, problem, str(eps), str(seed)]
     done = subprocess.run(
         [*command, "--seconds", str(seconds)],

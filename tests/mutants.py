@@ -383,20 +383,20 @@ CROWDED_MUTANTS = {
     ),
     "slides of equal length in x": _one(
         "kernels.graph",
-        "slide = h * jnp.sum(jnp.tril(here.factor) * noise.z, axis=1)",
-        "slide = h * noise.z",
+        "drawn = h * jnp.sum(jnp.tril(there.factor) * z, axis=1)",
+        "drawn = h * z",
     ),
     "momentum by the other triangle": _one(
         "kernels.graph",
-        "jnp.tril(here.factor) * noise.z, axis=1",
-        "here.factor.T * noise.z, axis=1",
+        "jnp.tril(there.factor) * z, axis=1",
+        "there.factor.T * z, axis=1",
     ),
     "length of a slide without the metric": _one(
         "kernels.graph", "jnp.sum(solve_lower(place.factor, slide) ** 2)", "jnp.sum(slide**2)"
     ),
     "energy of the first slide dropped": _one(
         "kernels.graph",
-        "(graph.square(here, slide) - graph.square(there, path.slide))",
+        "(graph.square(start, start.slide) - graph.square(there, path.slide))",
         "(-graph.square(there, path.slide))",
     ),
     "energy of another step size": _one(
@@ -404,11 +404,11 @@ CROWDED_MUTANTS = {
     ),
     "first push twice": _one(
         "kernels.graph",
-        "slide + h**2 / 2 * place.gradient",
-        "slide + h**2 * place.gradient",
+        "slide + h**2 / 2 * there.gradient",
+        "slide + h**2 * there.gradient",
     ),
     "last push left out": _one(
-        "kernels.graph", "slide = h**2 / 2 * there.gradient - back", "slide = -back"
+        "kernels.graph", "moved, h**2 / 2 * there.gradient - back, drawn", "moved, -back, drawn"
     ),
     "no reverse check": _one(
         "kernels.graph",
@@ -425,11 +425,13 @@ CROWDED_MUTANTS = {
     ),
     "landing beside the normals": _one(
         "kernels.graph",
-        "square * along(place.normals, change) - slide",
-        "0.9 * square * along(place.normals, change) - slide",
+        "square * along(normals, change) - slide",
+        "0.9 * square * along(normals, change) - slide",
     ),
     "back along the normals of the start": _one(
-        "kernels.graph", "along(there.normals, change)", "along(place.normals, change)"
+        "kernels.graph",
+        "length**2 * along(normals, change)",
+        "length**2 * along(graph.place(place.x)[1], change)",
     ),
     "metric without the length": _one(
         "kernels.graph", "self.length**2 * outer(normals, normals)", "outer(normals, normals)"
@@ -442,7 +444,11 @@ CROWDED_MUTANTS = {
     ),
     "goes on after a failure": _one(
         "kernels.graph",
-        "Path(there, slide, sooner(met, _obstacle_in(there)))",
-        "Path(there, slide, _obstacle_in(there))",
+        "sooner(jnp.where(moved, met, Outcome.ACCEPTED), _obstacle_in(there))",
+        "_obstacle_in(there)",
     ),
+    "the last turn taken for the start": _one(
+        "kernels.graph", "choose(moved, path.start, Start(", "choose(~moved, path.start, Start("
+    ),
+    "no first look at the start": _one("kernels.graph", "jnp.asarray(-1), place", "0, place"),
 }

@@ -13,7 +13,7 @@ PARTS = """
 import jax
 import numpy as np
 from bench import __main__ as everything
-from bench import anatomy, bonds, growth, kernels, nuts, problems, runs, soak, speed
+from bench import anatomy, bonds, growth, inverse, kernels, nuts, problems, runs, soak, speed
 from bench import startup, steady
 import limpet
 from limpet.paper import two_spheres
@@ -36,6 +36,15 @@ for kind, size in {"chain": 4, "equation": 3}.items():
     assert growth.timed(growth.KINDS[kind], size)["seconds"]["median"] > 0
 nuts.PROBLEMS["tiny"] = lambda eps: problems.sphere(3, eps)
 assert nuts.run("limpet", "tiny", 0.1, 0)["ess"] > 0
+growth.KINDS["data"] = growth.KINDS["data"]._replace(make=lambda m, eps: problems.linear(m, eps, 2))
+inverse.MANY, inverse.TURNS = 11, 2
+assert inverse.slides()["median"] > 0
+for problem, make in nuts.INVERSE.items():
+    target, x = make(0.01)
+    G = jax.jacobian(target.q)(x)
+    assert G.shape == (problems.DATA, 4)
+    loose = np.linalg.svd(G)[1][-1] < 1e-12
+    assert loose == (problem == "one direction loose")
 few = kernels.PROBLEMS["trimer"]._replace(chains=4, warmup=50, draws=20)
 assert kernels.measured(limpet.Lifted(), few, 0.1, 0.0)["ess_per_second"] > 0
 """

@@ -11,6 +11,7 @@ import pytest
 from limpet import lanes
 from limpet.engine.xla import RUN_ONCE
 from limpet.lanes import identity
+from limpet.lanes.expanded import EXPANDED
 from limpet.lanes.rules import RULES
 
 # arrays of more than one number in memory, which are in registers otherwise
@@ -20,9 +21,10 @@ BATCH = 20  # programs that JAX compiles at once
 FLAGGED = ("largest", "smallest", "largest of a table")
 # XLA divides 0 by 0 as it compiles x ^ x / x ^ x, of whole numbers, which ends the process
 FATAL = {3337}
-# names of other releases of JAX for jit, remat2 and copy; and two that are never traced in these
-UNSEEN = {"pjit", "checkpoint", "copy_p", "closed_call", "expand_dims"}
+# names of other releases of JAX for jit, remat2 and copy; and three that are never traced in these
+UNSEEN = {"pjit", "checkpoint", "copy_p", "closed_call", "eval_jaxpr", "expand_dims"}
 UNSEEN |= {"limpet_plan"}  # of sparse constraints: tests/test_sparse.py
+UNSEEN |= EXPANDED  # of diffrax: tests/test_diffrax.py
 NEWER = hasattr(jax.lax, "polynomial_p")  # than 0.10
 UNSEEN |= {"lt_to", "le_to"} if NEWER else {"polynomial", "one_minus_square"}
 

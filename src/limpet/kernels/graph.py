@@ -42,11 +42,10 @@ APPROACH_FACTOR = 0.25
 
 
 class Place(NamedTuple):
-    """A point of the graph, and what was computed there."""
+    """A point of the graph, and what was computed there; its normals are large, and kept apart."""
 
     x: Vector
     values: Values
-    normals: Float[Array, "n m"]
     metric: Float[Array, "n n"]
     factor: Float[Array, "n n"]  # of the metric
     log_density: Float[Array, ""]  # l - |r|^2 / 2
@@ -61,12 +60,23 @@ class Landing(NamedTuple):
     finite: Bool[Array, ""]  # q and its gradient were, unless the point itself is not
 
 
+class Start(NamedTuple):
+    """Where a trajectory began: what its ratio asks for."""
+
+    factor: Float[Array, "n n"]
+    log_density: Float[Array, ""]
+    slide: Vector
+
+
 class Path(NamedTuple):
     """How far a trajectory has come."""
 
-    place: Place
-    slide: Vector
+    made: Int[Array, ""]  # slides; -1 before the start itself is looked at
+    place: Place  # the last that was looked at
+    slide: Vector  # there
     obstacle: Int[Array, ""]  # what it met, if anything: an Outcome
+    ahead: Landing  # of the next slide
+    start: Start
 
 
 def start_on_graph(target: Target, x: Vector, step_size: Any) -> State:
@@ -88,12 +98,10 @@ def make_graph_trajectory(
     forced = is_forced(kernel.steps)
     h = vary(sizes["step_size"], noise.choice, forced)
     graph = Graph(kernel, target, length, state.reach, forced)
-    here = graph.place(state.x)
-    slide = h * jnp.sum(jnp.tril(here.factor) * noise.z, axis=1)
-    path = _follow(graph, here, slide, h, sizes["steps"])
-    there = path.place
-    log_ratio = graph.log_density(there) - graph.log_density(here)
-    log_ratio += (graph.square(here, slide) - graph.square(there, path.slide)) / (2 * h**2)
+    path = _follow(graph, state, noise.z, h, sizes["steps"])
+    start, there = path.start, path.place
+    log_ratio = graph.log_density(there) - graph.log_density(start)
+    log_ratio += (graph.square(start, start.slide) - graph.square(there, path.slide)) / (2 * h**2)
     outcome, acceptance = judge(noise, log_ratio, path.obstacle)
     below = there.log_density + jnp.sum(there.values**2) / 2
     proposal = state._replace(x=there.x, values=there.values, log_density=below)
@@ -101,21 +109,38 @@ def make_graph_trajectory(
     return new, Info(jnp.asarray(Move.HARD), outcome, acceptance)
 
 
-def _follow(graph: "Graph", here: Place, slide: Vector, h: Any, slides: Any) -> Path:
-    """The slides of a trajectory, each with a push before it and one after."""
+def _follow(graph: "Graph", state: State, z: Vector, h: Any, slides: Any) -> Path:
+    """The slides of a trajectory, each with a push before it and one after.
 
-    def goes_on(carry: tuple[Any, Path]) -> Bool[Array, ""]:
-        made, path = carry
-        return (made < slides) & (path.obstacle == Outcome.ACCEPTED)
+    A turn looks at the place where the last slide landed, and lands the next one. So it needs the
+    normals of one place, and none are carried from turn to turn.
+    """
 
-    def add_slide(carry: tuple[Any, Path]) -> tuple[Any, Path]:
-        made, (place, slide, _) = carry
-        there, back, met = _slide_once(graph, place, slide + h**2 / 2 * place.gradient)
-        slide = h**2 / 2 * there.gradient - back
-        return made + 1, Path(there, slide, sooner(met, _obstacle_in(there)))
+    def goes_on(path: Path) -> Bool[Array, ""]:
+        return (path.made < slides) & (path.obstacle == Outcome.ACCEPTED)
 
-    first = Path(here, slide, _obstacle_in(here))
-    return jax.lax.while_loop(goes_on, add_slide, (0, first))[1]
+    def look_and_land(path: Path) -> Path:
+        there, normals = graph.place(path.ahead.x)
+        moved = path.made >= 0
+        back, met = _go_back(graph, path.place, path.ahead, there, normals, moved)
+        drawn = h * jnp.sum(jnp.tril(there.factor) * z, axis=1)
+        slide = jnp.where(moved, h**2 / 2 * there.gradient - back, drawn)
+        met = sooner(jnp.where(moved, met, Outcome.ACCEPTED), _obstacle_in(there))
+        start = choose(moved, path.start, Start(there.factor, there.log_density, slide))
+        new = Path(path.made + 1, there, slide, met, path.ahead, start)
+        pushed = slide + h**2 / 2 * there.gradient
+        return new._replace(ahead=graph.land(there, normals, pushed, goes_on(new)))
+
+    return jax.lax.while_loop(goes_on, look_and_land, _before(state))
+
+
+def _before(state: State) -> Path:
+    """A path whose first turn looks at the state itself."""
+    x, none, matrix = state.x, jnp.zeros_like(state.x), jnp.zeros((len(state.x),) * 2)
+    place = Place(x, state.values, matrix, matrix, state.log_density, none)
+    ahead = Landing(x, jnp.bool_(True), jnp.bool_(True))
+    start = Start(matrix, state.log_density, none)
+    return Path(jnp.asarray(-1), place, none, jnp.asarray(Outcome.ACCEPTED), ahead, start)
 
 
 def _obstacle_in(place: Place) -> Int[Array, ""]:
@@ -124,16 +149,19 @@ def _obstacle_in(place: Place) -> Int[Array, ""]:
     return jnp.where(finite, Outcome.ACCEPTED, Outcome.NOT_FINITE)
 
 
-def _slide_once(
-    graph: "Graph", place: Place, slide: Vector
-) -> tuple[Place, Vector, Int[Array, ""]]:
-    """One slide, the one that leads back, and what was in the way."""
-    first = graph.land(place, slide, True)
-    there = graph.place(first.x)
+def _go_back(
+    graph: "Graph",
+    place: Place,
+    first: Landing,
+    there: Place,
+    normals: Float[Array, "n m"],
+    active: Bool[Array, ""],
+) -> tuple[Vector, Int[Array, ""]]:
+    """The slide back from where one landed, and what was in the way of the two."""
     finite = first.finite & _is_finite(there)
     change = place.values - there.values
-    back = place.x - there.x + graph.length**2 * along(there.normals, change)
-    second = graph.land(there, back, first.landed & finite)
+    back = place.x - there.x + graph.length**2 * along(normals, change)
+    second = graph.land(there, normals, back, active & first.landed & finite)
     met = obstacle(
         known=first.landed,
         inside=graph.target.contains(there.x),
@@ -141,7 +169,7 @@ def _slide_once(
         landed=first.landed,
         returned=second.landed & graph.is_at(place, second.x),
     )
-    return there, back, met
+    return back, met
 
 
 def _is_finite(place: Place) -> Bool[Array, ""]:
@@ -158,8 +186,8 @@ class Graph:
         self.kernel, self.target, self.length = kernel, target, length
         self.reach, self.forced = reach, forced
 
-    def place(self, x: Vector) -> Place:
-        """The point over x."""
+    def place(self, x: Vector) -> tuple[Place, Float[Array, "n m"]]:
+        """The point over x, and its normals."""
         values, normals, pull_back = self.target.values_normals_and_pull_back(x)
         metric = jnp.eye(len(x)) + self.length**2 * outer(normals, normals)
         L = factor(metric)
@@ -169,13 +197,13 @@ class Graph:
             # the gradient of log det M / 2 is that of the sum of W * G(x), with W fixed
             W = self.length**2 * (inverse(L) @ normals)
             slope = slope - along(normals, values) - pull_back(W)
-        return Place(x, values, normals, metric, L, level, slope)
+        return Place(x, values, metric, L, level, slope), normals
 
-    def log_density(self, place: Place) -> Float[Array, ""]:
+    def log_density(self, place: Place | Start) -> Float[Array, ""]:
         """That of the law, per unit of the surface's area."""
         return place.log_density - half_log_det(place.factor)
 
-    def square(self, place: Place, slide: Vector) -> Float[Array, ""]:
+    def square(self, place: Place | Start, slide: Vector) -> Float[Array, ""]:
         """The square of a slide's length."""
         return jnp.sum(solve_lower(place.factor, slide) ** 2)
 
@@ -186,7 +214,9 @@ class Graph:
         size = jnp.sqrt(jnp.sum(place.x**2) + self.length**2 * jnp.sum(place.values**2))
         return jnp.sqrt(square) <= self.kernel.reverse_tolerance * (size + self.reach)
 
-    def land(self, place: Place, slide: Vector, active: Bool[Array, ""] | bool) -> Landing:
+    def land(
+        self, place: Place, normals: Float[Array, "n m"], slide: Vector, active: Bool[Array, ""]
+    ) -> Landing:
         """Where a slide from a place ends: a function of these alone, as reverse checks need it.
 
         The metric stands in for Newton's matrix as long as each update brings the rest down to a
@@ -200,7 +230,7 @@ class Graph:
 
         def look(y: Vector) -> tuple[Vector, Vector, Float[Array, ""]]:
             change = self.target.values(y) - place.values
-            rest = y - x + square * along(place.normals, change) - slide
+            rest = y - x + square * along(normals, change) - slide
             half = solve_lower(L, rest)
             return rest, half, jnp.linalg.norm(half)
 
@@ -208,14 +238,15 @@ class Graph:
             y, rest, half, miss, _ = carry
             new = y - solve_upper(L, half)
             new_rest, new_half, new_miss = look(new)
-            nearer = new_miss <= APPROACH_FACTOR * miss
+            # the first update is not judged: nothing was looked at before
+            nearer = (new_miss <= APPROACH_FACTOR * miss) | (miss == jnp.inf)
             kept = choose(nearer, (new, new_rest, new_half, new_miss), (y, rest, half, miss))
             return *kept, nearer & (new_miss > tolerance)
 
         def newton(carry: tuple[Any, ...]) -> tuple[Any, ...]:
             updates, y, rest, _, _ = carry
             gradients = self.target.values_and_dense_normals(y)[1]
-            matrix = jnp.eye(len(x)) + square * outer(place.normals, gradients)
+            matrix = jnp.eye(len(x)) + square * outer(normals, gradients)
             y = y - solve(matrix, rest)
             return updates + 1, y, *look(y)
 
@@ -223,9 +254,7 @@ class Graph:
             updates, *_, miss = carry
             return active & (miss > tolerance) & (updates < self.kernel.newton_cap)
 
-        begin = x + solve_upper(L, solve_lower(L, slide))
-        rest, half, miss = look(begin)
-        first = (begin, rest, half, miss, active & (miss > tolerance))
+        first = (x, -slide, solve_lower(L, -slide), jnp.asarray(jnp.inf), active)
         *near, _ = jax.lax.while_loop(lambda carry: carry[-1], approach, first)
         updates, y, _, half, miss = jax.lax.while_loop(misses, newton, (0, *near))
         finite, landed = jnp.isfinite(miss) | ~jnp.all(jnp.isfinite(y)), miss <= tolerance

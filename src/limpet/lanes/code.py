@@ -107,6 +107,8 @@ class Code:
         self.declared: set[str] = set()
         self.names = itertools.count()
         self.active = None  # the lanes that a loop is still at work for; None: all
+        self.common: set[str] = set()  # names of numbers that all lanes share, known when called
+        self.once: list[str] = []  # lines before those of any lanes
         self.filling = {}  # loops in which matrices lose zeros, by their places in memory
 
     def text(self) -> str:

@@ -228,6 +228,7 @@ RULES |= {
     "jit": Rule(_call("jaxpr"), honours=("jaxpr",), ignores=(*PLACEMENT, *COMPILING)),
     "pjit": Rule(_call("jaxpr"), honours=("jaxpr",), ignores=(*PLACEMENT, *COMPILING)),
     "closed_call": Rule(_call("call_jaxpr"), honours=("call_jaxpr",)),
+    "eval_jaxpr": Rule(_call("call_jaxpr"), honours=("call_jaxpr",)),  # the same of a later JAX
     "custom_linear_solve": Rule(_linear_solve, honours=("const_lengths", "jaxprs")),
     "remat2": REMATERIALISED,
     "checkpoint": REMATERIALISED,

@@ -10,7 +10,13 @@ import math
 import numpy as np
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from limpet.lanes import control, loops, matrices, width  # noqa: F401  (they register their rules)
+from limpet.lanes import (  # (they register their rules)
+    control,  # noqa: F401
+    expanded,  # noqa: F401
+    loops,
+    matrices,  # noqa: F401
+    width,
+)
 from limpet.lanes.code import MOST, Array, Code, UnsupportedError
 from limpet.lanes.control import get, places_for, put, zero_of
 from limpet.lanes.identity import inner_programs
@@ -141,6 +147,7 @@ def _written_as_loops(program, constants, carried, registers, space) -> str:
         given_array(code, v.aval, a) for v, a in zip(variables, arrays[:constants], strict=False)
     ]
     last = code.line("sub i64 %chains, 1")
+    begun = len(code.lines)
     cells = [Cell(code, variable.aval) for variable in variables[constants:known]]
     new = [Cell(code, variable.aval) for variable in variables[known:]]
 
@@ -162,4 +169,5 @@ def _written_as_loops(program, constants, carried, registers, space) -> str:
         overwrite(code, cells, results[:carried])
 
     code.count("%chains", width.lanes(), lanes)
+    code.lines[begun:begun] = code.once
     return code.text()

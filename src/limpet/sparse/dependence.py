@@ -89,7 +89,7 @@ def _called(equation):
 
 
 CALLS = {"jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint", "custom_jvp_call"}
-CALLS |= {"custom_vjp_call"}
+CALLS |= {"custom_vjp_call", "eval_jaxpr"}
 
 
 def _compute(equation, values):

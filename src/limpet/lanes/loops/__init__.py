@@ -2,10 +2,12 @@
 
     workspace.py  the memory itself
     memory.py     arrays in memory, and loops over them
+    shared.py     arrays that all lanes share
     deferred.py   products, until it is known which entries are needed
     program.py    a program, operation by operation: which are loops
     entries.py    operations entry by entry, which become part of the loop that reads them
-    sums.py       reductions, running sums, products of matrices
+    sums.py       reductions and running sums
+    products.py   products of matrices
     moves.py      operations that move entries about; most cost nothing
     places.py     entries at places that are computed: tables, or lane by lane
     matrices.py   Cholesky, Gauss and substitution
@@ -26,6 +28,7 @@ from limpet.lanes.loops import (  # noqa: F401
     moves,
     places,
     plans,
+    products,
     sorting,
     sums,
 )

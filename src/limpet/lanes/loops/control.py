@@ -12,7 +12,7 @@ from limpet.lanes.elementwise import convert
 from limpet.lanes.loops.memory import (
     Computed,
     Given,
-    Known,
+    Shared,
     Stored,
     as_large,
     entry,
@@ -25,7 +25,6 @@ from limpet.lanes.loops.memory import (
     row_major,
     settle,
     store,
-    stored_or_known,
     times,
 )
 from limpet.lanes.loops.moves import view
@@ -117,7 +116,9 @@ def unload(code, value, write):
 def given_array(code, aval, array):
     """One of the arrays that a program is given, the same for all lanes."""
     if fits(code, aval.shape):
-        return numbers(aval.shape, [array.constant(k) for k in range(aval.size)])
+        given = [array.constant(k) for k in range(aval.size)]
+        code.common.update(number.name for number in given)
+        return numbers(aval.shape, given)
     return Given(aval.shape, aval.dtype, array.base)
 
 
@@ -131,7 +132,7 @@ def _cells(code, variables, values=None) -> list[Cell]:
 def _ready(code, values) -> list:
     """Values that are there, before a loop that reads them at every turn."""
     return [
-        store(code, value) if is_large(value) and not isinstance(value, Known | Stored) else value
+        store(code, value) if is_large(value) and not isinstance(value, Shared | Stored) else value
         for value in values
     ]
 
@@ -341,7 +342,10 @@ def _scan(code, equation, values, jaxpr, length, reverse):
 
 
 def _in_memory(code, value):
-    return value if is_key(value) or not value.size else stored_or_known(code, value)
+    if is_key(value) or not value.size:
+        return value
+    value = as_large(code, value)
+    return value if isinstance(value, Shared) else store(code, value)
 
 
 def _stored_row(code, value: Stored, t) -> Stored:
@@ -354,7 +358,7 @@ def _row(code, value, t):
     """The row that belongs to a turn."""
     if isinstance(value, Stored):
         return _stored_row(code, value, t)
-    if isinstance(value, Known):
+    if isinstance(value, Shared):
         return Computed(value.shape[1:], value.dtype, lambda at: value.at(code, (t, *at)))
     return numbers(value.shape[1:], [])
 

@@ -5,7 +5,8 @@ lanes, so that code grows with operations and not with entries, and an entry at 
 costs no more than any other. There are three kinds:
 
     Stored      in the program's workspace, with strides: slices and transposes of it cost nothing
-    Known       the same for all lanes and whatever the program is given: a table
+    Shared      the same for all lanes, an entry one number: a table (Known), what the program is
+                given (Given), or made of these before the first chain (Once, in `shared.py`)
     Computed    not there yet: each entry is computed where it is read, so that chains of operations
                 become one loop
 
@@ -137,8 +138,12 @@ class Stored(Large):
             yield code.line(f"getelementptr {element_in_memory(self.dtype)}, ptr {base}, i64 {at}")
 
 
+class Shared(Large):
+    """An array that is the same for all lanes, an entry one number."""
+
+
 @dataclasses.dataclass(eq=False)
-class Known(Large):
+class Known(Shared):
     """A table of numbers."""
 
     values: np.ndarray
@@ -159,8 +164,8 @@ class Known(Large):
 
 
 @dataclasses.dataclass(eq=False)
-class Given(Large):
-    """An array that the program is given, the same for all lanes, at an address."""
+class Given(Shared):
+    """An array that the program is given, at an address."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -237,11 +242,11 @@ def row_major(code, shape, index) -> Index:
     return place
 
 
-def splat(code, dtype, address, place) -> Number:
+def splat(code, dtype, address, place, how=", !invariant.load !0") -> Number:
     """One number of a table, in every lane."""
     kind = element_in_memory(dtype)
     at = code.line(f"getelementptr {kind}, ptr {address}, i64 {place}")
-    part = code.line(f"load {kind}, ptr {at}, !invariant.load !0")
+    part = code.line(f"load {kind}, ptr {at}{how}")
     if dtype == FLAG:
         part = code.line(f"trunc i8 {part} to i1")
     return spread(code, dtype, part)

@@ -9,6 +9,7 @@ import numpy as np
 from jax.extend.core import Literal
 
 from limpet.lanes.code import UnsupportedError
+from limpet.lanes.expanded import EXPANDED
 from limpet.lanes.loops.deferred import computed
 from limpet.lanes.loops.memory import (
     Computed,
@@ -20,24 +21,24 @@ from limpet.lanes.loops.memory import (
     settle_known,
     store,
 )
-from limpet.lanes.rules import RULES, are_known, evaluate, is_key
+from limpet.lanes.loops.shared import MOST_ENTRIES, are_shared, beforehand, share
+from limpet.lanes.rules import CALLBACK, RULES, are_known, evaluate, is_key
 
 LOOPS: dict[str, Callable] = {}
 # From which argument on an operation has indices; numbers in registers have none that are computed.
 INDICES = {"gather": 1, "dynamic_slice": 1, "dynamic_update_slice": 2}
 CALLS = {"jit", "pjit", "closed_call", "remat2", "checkpoint", "custom_jvp_call", "custom_vjp_call"}
-CALLS |= {"custom_linear_solve"}
+CALLS |= {"eval_jaxpr", "custom_linear_solve", *EXPANDED}
 # what is known stays a loop or a branch, and zeros of sparse matrices are made of what is known
-NEVER_FOLDED = CALLS | {"while", "cond", "scan", "limpet_sparse"}
+NEVER_FOLDED = CALLS | {"while", "cond", "scan", "limpet_sparse", CALLBACK}
 
 
 def run(code, closed, arguments) -> list:
     """The results of one of JAX's programs."""
     program, constants = getattr(closed, "jaxpr", closed), getattr(closed, "consts", ())
     space, values = code.workspace, {}
-    uses = Counter(a for e in program.eqns for a in e.invars if not isinstance(a, Literal))
-    uses.update(atom for atom in program.outvars if not isinstance(atom, Literal))
-    in_products = {a for e in program.eqns for a in _factors(e) if uses[a] == 1}
+    equations, uses = _needed(program)
+    in_products = {a for e in equations for a in _factors(e) if uses[a] == 1}
 
     def ready(variable, value):
         """A product of matrices in another one may wait until that is written."""
@@ -59,7 +60,7 @@ def run(code, closed, arguments) -> list:
         bind(variable, settle_known(code, constant))
     for variable, value in zip(program.invars, arguments, strict=True):
         bind(variable, value)
-    for equation in program.eqns:
+    for equation in equations:
         space.collect()
         results = _evaluate(code, equation, [read(atom) for atom in equation.invars])
         for variable, result in zip(equation.outvars, results, strict=True):
@@ -75,6 +76,20 @@ def run(code, closed, arguments) -> list:
     return results
 
 
+def _needed(program) -> tuple[list, Counter]:
+    """The operations that some result needs, and how often each variable is read by them.
+
+    Loops, unlike lines, are not dropped by LLVM; and JAX leaves what is idle in a loop's body.
+    """
+    uses = Counter(atom for atom in program.outvars if not isinstance(atom, Literal))
+    needed = []
+    for equation in reversed(program.eqns):
+        if equation.effects or any(uses[variable] for variable in equation.outvars):
+            needed.append(equation)
+            uses.update(atom for atom in equation.invars if not isinstance(atom, Literal))
+    return needed[::-1], uses
+
+
 def _factors(equation) -> list:
     """The variables that an operation multiplies, if it is a product of matrices."""
     if equation.primitive.name != "dot_general":
@@ -84,12 +99,26 @@ def _factors(equation) -> list:
 
 def _evaluate(code, equation, values):
     """The results of one operation."""
-    name, rule = equation.primitive.name, RULES.get(equation.primitive.name)
+    name = equation.primitive.name
     if name in CALLS or any(map(is_key, values)):
         return evaluate(code, equation, values)
     foldable = name not in NEVER_FOLDED and not equation.effects
     if foldable and any(map(is_large, values)) and all(map(_is_plain, values)):
         return _fold(code, equation, values)
+    if foldable and are_shared(code, values) and all(map(_may_be_kept, equation.outvars)):
+        with beforehand(code):
+            return [share(code, computed(a)) for a in _by_rule(code, equation, values)]
+    return _by_rule(code, equation, values)
+
+
+def _may_be_kept(variable) -> bool:
+    return variable.aval.size <= MOST_ENTRIES
+
+
+def _by_rule(code, equation, values):
+    """The results of one operation, by its rule."""
+    name, rule = equation.primitive.name, RULES.get(equation.primitive.name)
+    foldable = name not in NEVER_FOLDED and not equation.effects
     every = [*values, *(variable.aval for variable in equation.outvars)]
     small = foldable and all(fits(code, array.shape) for array in every)
     small = small and not (rule is not None and rule.in_memory)

@@ -23,8 +23,11 @@ class Workspace:
     def allocate(self, size: int) -> Buffer:
         """A part of so many bytes."""
         size = -(-size // LINE) * LINE
-        if self.free.get(size):
-            return self.free[size].pop()
+        return self.free[size].pop() if self.free.get(size) else self.keep(size)
+
+    def keep(self, size: int) -> Buffer:
+        """A part of so many bytes that was not used before, and will not be again."""
+        size = -(-size // LINE) * LINE
         if self.size + size > self.most:
             raise UnsupportedError(f"programs that need more than {self.most >> 20} MB")
         self.size += size
