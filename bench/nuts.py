@@ -8,8 +8,8 @@ before. NUTS is run as it comes, with 1,000 steps of warm-up and 1,000 draws of 
 are vectorised (on one core its fastest); limpet with as many of 32 chains, for 128, its default,
 take longer on some of these than one waits. Effective draws are those of the slowest coordinate.
 Seconds are of the processor, so that what else the machine does counts for neither; a run that
-takes more of them than `--seconds` is ended, and has no draws. Problems with more data than unknowns
-are those of `bench.inverse`.
+takes more of them than `--seconds` is ended, and has no draws. Problems with more data than
+unknowns are those of `bench.inverse`.
 """
 
 from bench.timing import pin

@@ -40,9 +40,7 @@ class ModelTarget(Target):
         # a scale that is the same everywhere is a number, which needs no program
         known = is_constant(self._eps, model.start)
         eps = np.asarray(jax.jit(self._eps)(model.start)) if known else self._eps
-        super().__init__(
-            self._q, eps, log_density=self._log_density, derivatives=derivatives
-        )
+        super().__init__(self._q, eps, log_density=self._log_density, derivatives=derivatives)
 
     def __repr__(self) -> str:
         return f"ModelTarget({self.model.name}, sites={list(self.sites)})"
