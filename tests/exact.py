@@ -437,8 +437,6 @@ def _ratios(kernel, target, path, share):
     local = jax.jit(jax.vmap(_local, in_axes=(None, 0)), compiler_options=RUN_ONCE)
     points = [local(target, x) for x in path.x]
     values, normals, level = (np.stack(part) for part in zip(*points, strict=True))
-    transposed = np.swapaxes(normals, -1, -2)
-    gram = transposed @ normals
     step = np.diff(path.x, axis=0)
 
     def across(gram, transposed):
@@ -454,6 +452,8 @@ def _ratios(kernel, target, path, share):
     )
     odd = {}
     if share < 1:
+        transposed = np.swapaxes(normals, -1, -2)
+        gram = transposed @ normals
         odd["hard density"] = stays_on * np.diff(level - np.linalg.slogdet(gram)[1] / 2, axis=0)
         odd["hard slide"] = stays_on * (
             across(gram[1:], transposed[1:]) - across(gram[:-1], transposed[:-1])

@@ -222,13 +222,13 @@ class Rattle:
         def kick(x):
             return forced * h / 2 * along(x, jax.grad(self.log_f, argnums=1)(target, x))
 
-        p = along(x, z)
-        for _ in range(self.slides):
+        def slide(_, path):
+            x, p = path
             half = p + kick(x)
             y = _landed(target, x + h * half, gradients(target, x), level)
-            p = along(y, y - x) / h + kick(y)
-            x = y
-        return x, p
+            return y, along(y, y - x) / h + kick(y)
+
+        return jax.lax.fori_loop(0, self.slides, slide, (x, along(x, z)))
 
 
 def hard(kernel, target, states, z, log_f=log_on, choice=STAY) -> Pairs:

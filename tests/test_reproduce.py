@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import inspect
 import json
 import os
 import re
@@ -69,12 +70,10 @@ def test_the_report_needs_nothing_else(whole):
 @pytest.mark.parametrize("name", BREAKAGES)
 def test_a_broken_step_ends_red(name, tmp_path, monkeypatch):
     mutant = mutants.build(mutants.SAS_MUTANTS[name])["SAS"]
-
-    class Broken(limpet.SAS):
-        move = mutant.move
-        start = mutant.start
-
-    broken = Broken(**dataclasses.asdict(experiments.PAPER))
+    # all its methods, for they take its own kind of state
+    methods = {key: getattr(mutant, key) for key in dir(mutant) if not key.startswith("__")}
+    functions = {key: value for key, value in methods.items() if inspect.isfunction(value)}
+    broken = type("Broken", (limpet.SAS,), functions)(**dataclasses.asdict(experiments.PAPER))
     monkeypatch.setattr(experiments, "PAPER", broken)
     monkeypatch.setattr(experiments, "SIDES", ((3, 2),))
     done = run("--quick", "--only", BREAKAGES[name], "-o", tmp_path)

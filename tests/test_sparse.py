@@ -5,6 +5,7 @@ of seeds: each is held against `FALSE_ALARMS` divided by their number.
 """
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import exact
@@ -19,6 +20,7 @@ from models import CASES
 
 import limpet
 from limpet import lanes
+from limpet.engine.xla import RUN_ONCE
 from limpet.lanes.loops import stretches
 from limpet.lanes.plans import NONE, Plan
 from limpet.sparse import colours
@@ -28,6 +30,8 @@ from limpet.sparse.normals import SparseFactor, SparseNormals
 from limpet.sparse.tables import Structure
 
 FALSE_ALARMS = 5e-5
+# One program for many operations. Without it JAX compiles each, once for all tables of one size.
+by_xla = functools.partial(jax.jit, compiler_options=RUN_ONCE)
 
 
 @pytest.fixture
@@ -106,7 +110,8 @@ def test_dependence_overlooks_nothing(name):
     function, rng = FUNCTIONS[name], np.random.default_rng(0)
     found = dependence(function, jnp.zeros(5)).toarray()
     points = [rng.normal(size=5) for _ in range(8)]
-    there = np.any([np.asarray(jax.jacobian(function)(x)) != 0 for x in points], axis=0)
+    slopes = by_xla(jax.jacobian(function))
+    there = np.any([np.asarray(slopes(x)) != 0 for x in points], axis=0)
     assert found.shape == there.shape
     assert not (there & ~found).any()
     if name in EXACT:
@@ -203,13 +208,14 @@ def worst_error(found, expected, condition):
     return np.max(errors)  # NaN if one of them is
 
 
-def algebra_error(structure, rng, compile=False):
+def algebra_error(structure, rng, compile=False, way=lambda results: results):
     given = inputs(rng, structure)
     expected = numpy_results(structure, *given)
     G = dense(structure, given[0])
     condition = np.linalg.cond(G.T @ G) * np.linalg.cond(G.T @ dense(structure, given[1]))
     if not compile:
-        return worst_error(sparse_results(structure, *map(jnp.asarray, given)), expected, condition)
+        results = way(functools.partial(sparse_results, structure))
+        return worst_error(results(*map(jnp.asarray, given)), expected, condition)
     program = lanes.scan(
         lambda _, carry, given: (carry, sparse_results(structure, *given)),
         (),
@@ -229,7 +235,7 @@ KINDS = ("random", "chain", "ring", "star", "network")
 @given(st.integers(0, 10**6), st.sampled_from(KINDS))
 def test_algebra_is_that_of_dense_matrices(seed, kind):
     rng = np.random.default_rng(seed)
-    assert algebra_error(random_structure(rng, kind), rng) < 1
+    assert algebra_error(random_structure(rng, kind), rng, way=by_xla) < 1
 
 
 @pytest.mark.parametrize("registers", [1, 16, 10**6])
@@ -339,9 +345,10 @@ def test_coloured_derivatives(kind, reverse):
     q, x = bond_lengths(pairs), jnp.asarray(rng.normal(size=3 * (pairs.max() + 1)))
     involved = dependence(q, x).tocoo()
     structure = Structure(involved.col.astype(int), involved.row.astype(int), len(x), len(pairs))
-    values, entries = Colouring(structure, reverse).values_and_entries(q, x)
+    coloured = functools.partial(Colouring(structure, reverse).values_and_entries, q)
+    values, entries = by_xla(coloured)(x)
     np.testing.assert_allclose(values, q(x), rtol=1e-13)
-    expected = np.asarray(jax.jacobian(q)(x)).T
+    expected = np.asarray(by_xla(jax.jacobian(q))(x)).T
     np.testing.assert_allclose(dense(structure, entries), expected, atol=1e-13)
 
 

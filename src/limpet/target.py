@@ -204,7 +204,7 @@ class Target:
         m = jax.eval_shape(Target.values, self, x).shape
         return given - jnp.sum(jnp.log(jnp.broadcast_to(self.eps_at(x), m)))
 
-    def is_crowded(self, x: Vector) -> bool:
+    def is_crowded(self, x: Vector | jax.ShapeDtypeStruct) -> bool:
         """Whether constraints are as many as unknowns, or more: there is no surface in x then."""
         return jax.eval_shape(Target.values, self, x).size >= len(x)
 

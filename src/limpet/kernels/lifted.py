@@ -31,6 +31,7 @@ FEWEST_TO_TURN = 3  # slides in which eta turns by a quarter: longer ones are re
 
 
 Point = Float[Array, " n_and_m"]  # on the lifted surface
+NormalsThere = Float[Array, "n_and_m m"] | SparseNormals
 
 
 class Lifted(TrajectoryKernel):
@@ -121,13 +122,13 @@ class LiftedTarget:
         x, eta = self.parts(point)
         return self.target.values(x) - eta
 
-    def values_and_normals(self, point: Point) -> tuple[Values, Normals]:
+    def values_and_normals(self, point: Point) -> tuple[Values, NormalsThere]:
         """The same, and its gradients."""
         x, eta = self.parts(point)
         values, normals = self.target.values_and_normals(x)
         return values - eta, self.normals(normals)
 
-    def normals(self, below: Normals) -> Normals:
+    def normals(self, below: Normals) -> NormalsThere:
         """The normals over those of S."""
         if isinstance(below, SparseNormals):
             return below.lifted(-1 / self.length)
@@ -158,7 +159,7 @@ class LiftedTarget:
             log_density=state.log_density - jnp.sum(state.values**2) / 2,
         )
 
-    def _normals_below(self, normals: Normals) -> Normals:
+    def _normals_below(self, normals: NormalsThere) -> Normals:
         if isinstance(normals, SparseNormals):
             return normals.lowered()
         return normals[: self.n]
