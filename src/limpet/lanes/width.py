@@ -13,10 +13,9 @@ FEW = 4  # where all numbers are in registers, which are enough for no more
 # Where arrays are in memory: with 8 in place of 4, a slide takes 0.6 to 0.7 of the time on dense
 # quadratics, an equation in time and a chain of 100 beads, on a processor of 512 bits.
 MANY = 8
-# Bytes of all arrays with MANY lanes. Measured with a second cache of 2 MB: slides on 40 quadratics
-# in 120 unknowns, with 6 MB, take 0.8 of the time; a chain of 1,000 beads, with 7 MB, as long as
-# with FEW; a sphere in 10,000 dimensions, with 16 MB, 1.6 times as long.
-MOST_FOR_MANY = 2**23
+# Bytes of all arrays with MANY lanes, beyond those of tables that all lanes share: about what the
+# second cache has. TODO measured
+MOST_FOR_MANY = 2**21
 _NOW = contextvars.ContextVar("lanes", default=FEW)
 
 
