@@ -14,9 +14,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from limpet.lanes.plans import NONE, RESULT, Plan, plan_of
+from limpet.lanes.supernodes import Supernodes, supernodes_of
 from limpet.sparse.elimination import best_order, factor_rows
 
 NOTHING = np.zeros(0, int)
+PRODUCTS_FOR_SUPERNODES = 3  # of a factor, for each of its entries. TODO measured
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -210,7 +212,14 @@ class Structure:
             scales=np.where(self._is_diagonal, NONE, self.diagonal[columns]),
             inverses=self._is_diagonal,
             root=True,
+            supernodes=self._supernodes(both=False),
         )
+
+    def _supernodes(self, both: bool) -> Supernodes | None:
+        """Those of the factor, if it has so many products that they pay."""
+        products = sum(len(mine) for mine, _ in self._products)
+        worth = products > PRODUCTS_FOR_SUPERNODES * self.factor_size
+        return supernodes_of(self._rows, both) if worth else None
 
     @functools.cached_property
     def elimination_of_any(self) -> Plan:
@@ -247,6 +256,7 @@ class Structure:
             scale=RESULT,
             scales=scales,
             inverses=inverses,
+            supernodes=self._supernodes(both=True),
         )
 
     # Substitution. Right sides and solutions are in the order of the constraints, what is between
