@@ -128,7 +128,9 @@ def written_as_loops(
         with contextlib.suppress(UnsupportedError), width.side_by_side(width.MANY):
             code = _written_as_loops(program, constants, carried, registers)
             given = program.jaxpr.invars[:constants]
-            shared = sum(map(len, code.tables), sum(v.aval.size * v.aval.dtype.itemsize for v in given))
+            shared = sum(
+                map(len, code.tables), sum(v.aval.size * v.aval.dtype.itemsize for v in given)
+            )
             if code.workspace.size <= width.MOST_FOR_MANY + shared:
                 return code.text()
     return _written_as_loops(program, constants, carried, registers).text()

@@ -11,7 +11,8 @@ import numpy as np
 
 ROWS, COLUMNS = 4, 2  # of a tile: its sums, and what they are made of, fit 16 registers
 TILE = ROWS * COLUMNS
-# Columns of a supernode; wider ones are several. TODO measured
+# Columns of a supernode; wider ones are parted. Not measured: with fewer, more is taken from the
+# rest; with more, there are fewer tiles, and more is left to the columns themselves.
 WIDEST = 8
 
 

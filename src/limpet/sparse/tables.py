@@ -15,10 +15,9 @@ import scipy.sparse as sp
 
 from limpet.lanes.plans import NONE, RESULT, Plan, plan_of
 from limpet.lanes.supernodes import Supernodes, supernodes_of
-from limpet.sparse.elimination import best_order, factor_rows
+from limpet.sparse.elimination import MANY_PRODUCTS, best_order, count_products, factor_rows
 
 NOTHING = np.zeros(0, int)
-PRODUCTS_FOR_SUPERNODES = 3  # of a factor, for each of its entries. TODO measured
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -217,8 +216,7 @@ class Structure:
 
     def _supernodes(self, both: bool) -> Supernodes | None:
         """Those of the factor, if it has so many products that they pay."""
-        products = sum(len(mine) for mine, _ in self._products)
-        worth = products > PRODUCTS_FOR_SUPERNODES * self.factor_size
+        worth = count_products(self._rows) > MANY_PRODUCTS * self.factor_size
         return supernodes_of(self._rows, both) if worth else None
 
     @functools.cached_property
