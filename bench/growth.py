@@ -70,9 +70,9 @@ def _of_unknowns(n):
 
 
 def thin_sphere(n, eps):
-    """The unit sphere, thinner where that is wanted: a shell has r^(n - 1) eps to weigh against eps.
+    """The unit sphere, with n eps at most one, so that moves of every kind succeed for every n.
 
-    If n eps were large, it would have its points far outside, and no move but slides would succeed.
+    Were n eps large, most of the shell would lie far outside, for there is more room.
     """
     return problems.sphere(n, min(eps, 1 / n))
 

@@ -17,8 +17,8 @@ from limpet.sparse.normals import SparseMatrix
 # `linalg.MOST_UNROLLED` was when the approach was added, and stays when that is tuned.
 MOST_FOR_NEWTON_ALONE = 8
 # Updates with one matrix go on if so many more, each as good as the last, would end it: else a new
-# matrix, with which Newton's converge quadratically, costs less in all. Measured with 3, 5 and 7 on chains of
-# 100 and 1,000 beads, on 20 dense quadratics in 60 unknowns and on a network of 300 bonds.
+# matrix, with which Newton's converge quadratically, costs less in all. Measured with 3, 5 and 7 on
+# chains of 100 and 1,000 beads, on 20 dense quadratics in 60 unknowns and a network of 300 bonds.
 MOST_UPDATES_AHEAD = 5
 # What the approach must bring |q| down to in all, or Newton begins where it began.
 USEFUL_APPROACH = 0.25

@@ -6,6 +6,7 @@ rest of the matrix is taken once for all columns of the supernode.
 """
 
 import dataclasses
+import itertools
 
 import numpy as np
 
@@ -52,7 +53,7 @@ def supernodes_of(rows: list[np.ndarray], both: bool) -> Supernodes:
     entries = row_of * m + column_of  # in order
     by_column = np.lexsort((row_of, column_of))
     ends = np.searchsorted(column_of[by_column], np.arange(m + 1))
-    columns = [row_of[by_column[i:j]] for i, j in zip(ends, ends[1:], strict=False)]
+    columns = [row_of[by_column[i:j]] for i, j in itertools.pairwise(ends)]
 
     def entry(row, column):
         return np.searchsorted(entries, row * m + column)
@@ -70,8 +71,9 @@ def supernodes_of(rows: list[np.ndarray], both: bool) -> Supernodes:
         bases.extend([bases[-1]] * (ROWS - 1))
         targets.extend(_tiles(below, entry, total))
         begin = end
-    tables = (np.asarray(table, np.int32) for table in (nodes, bases, targets))
-    return Supernodes(*tables, size, both)
+    targets.append(total)  # no table is empty
+    nodes, bases, targets = (np.asarray(table, np.int32) for table in (nodes, bases, targets))
+    return Supernodes(nodes, bases, targets, size, both)
 
 
 def _continues(before: np.ndarray, after: np.ndarray) -> bool:

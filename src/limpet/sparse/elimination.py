@@ -4,7 +4,6 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-
 MORE_ORDERS = 7  # tried where they may pay; each takes 30 ms for 1,000 bonds of a network
 # Products of a factor for each of its entries: with more, minimum degree is tried again with the
 # constraints in other orders, for it has many choices. On a network of 1,000 bonds, the best of 8

@@ -8,9 +8,19 @@ import functools
 import numpy as np
 
 from limpet.lanes.arithmetic import add, multiply, subtract
-from limpet.lanes.loops.memory import UNROLLED, as_large, new, plus, read, stored_or_known, times
+from limpet.lanes.loops.deferred import Unwritten
+from limpet.lanes.loops.memory import (
+    UNROLLED,
+    Stored,
+    needed,
+    new,
+    plus,
+    read,
+    stored_or_known,
+    times,
+)
 from limpet.lanes.loops.program import LOOPS, one
-from limpet.lanes.loops.stretches import Column, divided, steps
+from limpet.lanes.loops.stretches import Column, divided, reads_result, steps
 from limpet.lanes.loops.supernodes import write_supernodes
 from limpet.lanes.matrices import DOUBLE, inverse
 from limpet.lanes.plans import NONE, RESULT, SHORT, Plan
@@ -19,8 +29,30 @@ from limpet.lanes.plans import NONE, RESULT, SHORT, Plan
 @one
 def _plan(code, out, *values, plan: Plan):
     if plan.supernodes is not None:
-        return write_supernodes(code, plan, plan.supernodes, as_large(code, values[plan.start]))
-    result = new(code, (plan.size,), DOUBLE)
+        return write_supernodes(code, plan, plan.supernodes, values[plan.start])
+    if reads_result(plan):
+        return _written(code, plan, values, new(code, (plan.size,), DOUBLE))
+    arrays = [stored_or_known(code, value) for value in values]
+
+    def stored():
+        return _written(code, plan, arrays, new(code, (plan.size,), DOUBLE))
+
+    return Unwritten(
+        (plan.size,),
+        DOUBLE,
+        _no_entry,
+        needed(*arrays),
+        several=_no_entry,
+        stored=stored,
+        into=functools.partial(_written, code, plan, arrays),
+    )
+
+
+def _no_entry(_):
+    raise AssertionError("entries of a plan are written before they are read")
+
+
+def _written(code, plan: Plan, values, result: Stored) -> Stored:
     arrays = [*(stored_or_known(code, value) for value in values), result]  # RESULT is the last
     for part in divided(plan):
         if isinstance(part, Plan):

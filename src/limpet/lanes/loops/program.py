@@ -9,7 +9,7 @@ import numpy as np
 from jax.extend.core import Literal
 
 from limpet.lanes.code import UnsupportedError
-from limpet.lanes.loops.deferred import computed
+from limpet.lanes.loops.deferred import Unwritten, computed
 from limpet.lanes.loops.memory import (
     Computed,
     Known,
@@ -38,10 +38,12 @@ def run(code, closed, arguments) -> list:
     uses = Counter(a for e in program.eqns for a in e.invars if not isinstance(a, Literal))
     uses.update(atom for atom in program.outvars if not isinstance(atom, Literal))
     in_products = {a for e in program.eqns for a in _factors(e) if uses[a] == 1}
+    eliminated = {a for e in program.eqns for a in _eliminated(e) if uses[a] == 1}
 
     def ready(variable, value):
-        """A product of matrices in another one may wait until that is written."""
-        waits = variable in in_products and not fits(code, variable.aval.shape)
+        """A product of matrices in another one, or that is eliminated, may wait for that."""
+        waits = variable in (eliminated if isinstance(value, Unwritten) else in_products)
+        waits = waits and not fits(code, variable.aval.shape)
         return value if waits else settle(code, computed(value))
 
     def bind(variable, value):
@@ -78,6 +80,14 @@ def run(code, closed, arguments) -> list:
 def _factors(equation) -> list:
     """The variables that an operation multiplies, if it is a product of matrices."""
     if equation.primitive.name != "dot_general":
+        return []
+    return [atom for atom in equation.invars if not isinstance(atom, Literal)]
+
+
+def _eliminated(equation) -> list:
+    """The matrix that an operation factors in place, if it does."""
+    plan = equation.params.get("plan")
+    if plan is None or plan.supernodes is None:
         return []
     return [atom for atom in equation.invars if not isinstance(atom, Literal)]
 

@@ -8,21 +8,26 @@ by row; a matrix that is not symmetric has those of its transpose behind them.
 import numpy as np
 
 from limpet.lanes.arithmetic import add, multiply, subtract
-from limpet.lanes.loops.memory import Large, Stored, new, over, plus, read, times
+from limpet.lanes.loops.deferred import Unwritten
+from limpet.lanes.loops.memory import Stored, as_large, fill, new, plus, read, times
 from limpet.lanes.loops.moves import part
 from limpet.lanes.matrices import DOUBLE, inverse
 from limpet.lanes.plans import Plan
 from limpet.lanes.supernodes import COLUMNS, ROWS, TILE, Supernodes
 
 
-def write_supernodes(code, plan: Plan, tables: Supernodes, matrix: Large) -> Stored:
-    """The factor of a matrix."""
+def write_supernodes(code, plan: Plan, tables: Supernodes, matrix) -> Stored:
+    """The factor of a matrix, which is changed step by step."""
     room = new(code, (plan.size + tables.spare,), DOUBLE)
-    over(code, (plan.size,), lambda index: room.put(code, index, matrix.at(code, index)))
+    factor = part(code, room, (slice(0, plan.size),))
+    if isinstance(matrix, Unwritten):
+        matrix.into(factor)
+    else:
+        fill(code, factor, as_large(code, matrix))
     for k in range(tables.spare):
         room.put(code, (plan.size + k,), np.float64(0))
     _Elimination(code, plan, tables, room).write()
-    return part(code, room, (slice(0, plan.size),))
+    return factor
 
 
 class _Elimination:
