@@ -42,6 +42,7 @@ WIDTH, TURNS = 8, 5
 AWAY = 50  # steps from the start to the first that is timed
 TURN_SECONDS = 0.1  # of a turn, at least
 SLIDES = 8  # of a trajectory
+NUMBERS = 40_000  # of the points of a chain in one call, so that what Python does is a small share
 SECONDS = 120.0  # for one size
 BEADS = (10, 30, 60, 100, 300, 1_000, 3_000)
 
@@ -68,10 +69,18 @@ def _of_unknowns(n):
     return 0.5 / n**0.5
 
 
+def thin_sphere(n, eps):
+    """The unit sphere, with n eps at most one, so that moves of every kind succeed for every n.
+
+    Were n eps large, most of the shell would lie far outside, for there is more room.
+    """
+    return problems.sphere(n, min(eps, 1 / n))
+
+
 SPHERES, UNKNOWNS = (10, 100, 1_000, 10_000), (15, 30, 60, 120)
 KINDS = {
-    "sphere": Kind(problems.sphere, SPHERES, _of_unknowns),
-    "sphere, Lifted": Kind(problems.sphere, SPHERES, _of_unknowns, lifted=True),
+    "sphere": Kind(thin_sphere, SPHERES, _of_unknowns),
+    "sphere, Lifted": Kind(thin_sphere, SPHERES, _of_unknowns, lifted=True),
     "dense": Kind(dense, UNKNOWNS, _of_unknowns),
     "dense, Lifted": Kind(dense, UNKNOWNS, _of_unknowns, lifted=True),
     "data": Kind(problems.linear, (10, 100, 1_000), lambda m: 0.2, lifted=True),
@@ -100,7 +109,7 @@ def program_of(kind: Kind, size):
     if kind.lifted:
         kernel = limpet.Lifted(steps=SLIDES, step_size=slide)
     target = target.freeze(jnp.asarray(x))
-    block = tile.block_for(len(x))
+    block = max(tile.block_for(len(x)), NUMBERS // len(x))
     scales = Tuner(kernel, kernel.parameters(target), WIDTH, 0).scales(0, block)
     states = tile.first_states(kernel, target, np.tile(x, (WIDTH, 1)))
     carry, trace = (states, noise.generators(0, 0, WIDTH)), None

@@ -159,7 +159,7 @@ def half_log_det(L: Factor) -> Float[Array, ""]:
 def solve(A: Square, b: Values) -> Values:
     """A^-1 b for any invertible A."""
     if isinstance(A, SparseMatrix):
-        return A.solve(b)
+        return A.inverse()(b)
     m = len(b)
     if m > MOST_UNROLLED:
         return primitives.solve(A, b)

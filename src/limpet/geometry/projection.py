@@ -1,5 +1,6 @@
 """Back to the surface: Newton's method along frozen normals, equation (2.4) of the paper."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -9,14 +10,15 @@ from jaxtyping import Array, Bool, Float
 
 from limpet.geometry.linalg import along, inner, less_along, solve, solve_lower, solve_upper, total
 from limpet.shapes import Factor, Normals, Values, Vector
+from limpet.sparse.normals import SparseMatrix
 
 # Constraints up to which Newton's method is the whole projection; with more, `_approach` goes
 # before it. It is part of what the samplers do, for draws depend on it: it is the same as
 # `linalg.MOST_UNROLLED` was when the approach was added, and stays when that is tuned.
 MOST_FOR_NEWTON_ALONE = 8
-# The approach goes on if so many updates more, each as good as the last, would end it: else
-# Newton's, which converge quadratically, cost less in all. Measured with 3, 5 and 7 on chains of
-# 100 and 1,000 beads, on 20 dense quadratics in 60 unknowns and on a network of 300 bonds.
+# Updates with one matrix go on if so many more, each as good as the last, would end it: else a new
+# matrix, with which Newton's converge quadratically, costs less in all. Measured with 3, 5 and 7 on
+# chains of 100 and 1,000 beads, on 20 dense quadratics in 60 unknowns and a network of 300 bonds.
 MOST_UPDATES_AHEAD = 5
 # What the approach must bring |q| down to in all, or Newton begins where it began.
 USEFUL_APPROACH = 0.25
@@ -51,8 +53,9 @@ class Surface(Protocol):
 Iterate = tuple[Any, Vector, Values, Normals]
 # the same without gradients, and the miss there and before
 Attempt = tuple[Any, Vector, Values, Any, Any]
-# of the approach: the point, the constraints, the miss, and whether it goes on
-Approach = tuple[Vector, Values, Any, Any]
+# where updates with one matrix lead: the point, the constraints and the miss
+Descent = tuple[Vector, Values, Any]
+Inverse = Callable[[Values], Values]
 
 
 class Landing(NamedTuple):
@@ -150,12 +153,20 @@ def _project_many(
 
     def update(carry: Attempt) -> Attempt:
         updates, x, values, now, _ = carry
-        gradients = target.values_and_normals(x)[1]
-        x = less_along(x, normals, solve(inner(gradients, normals), values - level))
-        values = target.values(x)
-        return updates + 1, x, values, miss(values), now
+        A = inner(target.values_and_normals(x)[1], normals)
+        if isinstance(A, SparseMatrix):  # to eliminate it costs many times as much as to use it
+            x, values, after = _descend(step, A.inverse(), x, values, now, jnp.bool_(True))
+        else:  # with a matrix that is full, gradients cost little more than q
+            x, values, after = step(functools.partial(solve, A), x, values)
+        return updates + 1, x, values, after, now
 
-    near, values = _approach(target, start, normals, L, level, miss, active)
+    def step(inverse: Inverse, x: Vector, values: Values) -> Descent:
+        x = less_along(x, normals, inverse(values - level))
+        values = target.values(x)
+        return x, values, miss(values)
+
+    first = target.values(start)
+    near, values = _approach(step, L, start, first, miss(first), active)
     first = (0, near, values, miss(values), jnp.inf)
     _, x, values, now, _ = jax.lax.while_loop(goes_on, update, first)
     there = target.values_and_normals(x)[1] if needs_normals else normals
@@ -163,12 +174,11 @@ def _project_many(
 
 
 def _approach(
-    target: Surface,
-    start: Vector,
-    normals: Normals,
+    step: Callable[[Inverse, Vector, Values], Descent],
     L: Factor,
-    level: Values,
-    miss: Callable[[Values], Float[Array, ""]],
+    start: Vector,
+    values: Values,
+    first: Float[Array, ""],
     active: Bool[Array, ""] | bool,
 ) -> tuple[Vector, Values]:
     """As near to the level as updates with the Gram matrix K of the normals lead.
@@ -178,18 +188,28 @@ def _approach(
     |q| does not fall fast enough, or from the start if it hardly fell.
     """
 
-    def update(carry: Approach) -> Approach:
+    def inverse(b: Values) -> Values:
+        return solve_upper(L, solve_lower(L, b))
+
+    x, near, last = _descend(step, inverse, start, values, first, active & (first > 1))
+    useful = last <= USEFUL_APPROACH * first
+    return jnp.where(useful, x, start), jnp.where(useful, near, values)
+
+
+def _descend(
+    step: Callable[[Inverse, Vector, Values], Descent],
+    inverse: Inverse,
+    x: Vector,
+    values: Values,
+    first: Float[Array, ""],
+    begins: Bool[Array, ""],
+) -> Descent:
+    """Updates with one matrix, whose inverse is given, as long as |q| falls fast enough."""
+
+    def update(carry: tuple[Vector, Values, Any, Any]) -> tuple[Vector, Values, Any, Any]:
         x, values, before, _ = carry
-        x = less_along(x, normals, solve_upper(L, solve_lower(L, values - level)))
-        values = target.values(x)
-        after = miss(values)
+        x, values, after = step(inverse, x, values)
         fell = after / before
         return x, values, after, (after > 1) & (after * fell**MOST_UPDATES_AHEAD <= 1)
 
-    values = target.values(start)
-    first = miss(values)
-    x, near, last, _ = jax.lax.while_loop(
-        lambda carry: carry[3], update, (start, values, first, active & (first > 1))
-    )
-    useful = last <= USEFUL_APPROACH * first
-    return jnp.where(useful, x, start), jnp.where(useful, near, values)
+    return jax.lax.while_loop(lambda carry: carry[3], update, (x, values, first, begins))[:3]

@@ -237,27 +237,28 @@ class SAS(Kernel):
                 lambda: choose(slides, first.normals, away.normals),
             )
             end = end._replace(normals=normals)
+        landed = jumped | (first.landed & (slides | second.landed))
+        met = obstacle(
+            known=landed,
+            inside=target.contains(end.x),
+            finite=end.finite & (~projects | (first.finite & (second.finite | ~first.landed))),
+            landed=landed,
+            returned=lands | ~projects | (first.landed & came_back(self, second, here)),
+        )
+        met = sooner(path.obstacle, met)
+        refused = met != Outcome.ACCEPTED  # then nothing more is asked of where it would lead
         proposal = State(
             x=end.x,
             on=those(lambda rule: rule.ends_on),
             values=end.values,
             normals=end.normals,
-            factor=cond(slides, lambda: first_factor, lambda: factor(end.normals)),
+            factor=cond(slides | refused, lambda: first_factor, lambda: factor(end.normals)),
             log_density=target.log_density_at(end.x),
             reach=state.reach,
         )
         back = second_slide - push_of(target, proposal, h, forced)
         step = Step(state, proposal, sizes, slide, back, h, landings, leaves)
-
-        landed = jumped | (first.landed & (slides | second.landed))
-        met = obstacle(
-            known=landed,
-            inside=target.contains(proposal.x),
-            finite=end.finite & (~projects | (first.finite & (second.finite | ~first.landed))),
-            landed=landed,
-            returned=lands | ~projects | (first.landed & came_back(self, second, here)),
-        )
-        outcome, acceptance = judge(noise, _log_ratio(step, made), sooner(path.obstacle, met))
+        outcome, acceptance = judge(noise, _log_ratio(step, made, refused), met)
         move = jnp.select(list(made.values()), list(made))
         return choose(outcome == Outcome.ACCEPTED, proposal, state), Info(move, outcome, acceptance)
 
@@ -304,11 +305,15 @@ def _jump(made: Made, state: State, sizes: dict[str, Any], random: Random) -> Ve
     return jnp.select([made[move] for move in jumps][:-1], steps[:-1], steps[-1])
 
 
-def _log_ratio(step: Step, made: Made) -> Float[Array, ""]:
-    """The log ratio of the move that is made; the others' are not computed for a chain alone."""
+def _log_ratio(step: Step, made: Made, refused: Bool[Array, ""]) -> Float[Array, ""]:
+    """The log ratio of the move that is made, unless it is refused without.
+
+    The others' are not computed for a chain alone.
+    """
     ratios = {
         function: cond(
-            functools.reduce(
+            ~refused
+            & functools.reduce(
                 jnp.logical_or, [made[m] for m, r in RULES.items() if r.log_ratio is function]
             ),
             functools.partial(function, step),

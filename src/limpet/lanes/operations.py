@@ -131,15 +131,20 @@ def written_as_loops(
     """The same with arrays of more entries than fit in registers in memory, and loops over them."""
     program = _without_idle(program)
     if most_lanes == width.MANY:
-        space = loops.Workspace(width.MOST_FOR_MANY)
         with contextlib.suppress(UnsupportedError), width.side_by_side(width.MANY):
-            return _written_as_loops(program, constants, carried, registers, space)
-    return _written_as_loops(program, constants, carried, registers, loops.Workspace())
+            code = _written_as_loops(program, constants, carried, registers)
+            given = program.jaxpr.invars[:constants]
+            shared = sum(
+                map(len, code.tables), sum(v.aval.size * v.aval.dtype.itemsize for v in given)
+            )
+            if code.workspace.size <= width.MOST_FOR_MANY + shared:
+                return code.text()
+    return _written_as_loops(program, constants, carried, registers).text()
 
 
-def _written_as_loops(program, constants, carried, registers, space) -> str:
+def _written_as_loops(program, constants, carried, registers) -> Code:
     code = Code(loops.run)
-    code.workspace, code.registers = space, registers
+    code.workspace, code.registers = loops.Workspace(), registers
     variables, arrays = _arrays(code, program, carried)
     known, given = constants + carried, len(variables)
     carry, fed, made = arrays[constants:known], arrays[known:given], arrays[given:]
@@ -170,4 +175,4 @@ def _written_as_loops(program, constants, carried, registers, space) -> str:
 
     code.count("%chains", width.lanes(), lanes)
     code.lines[begun:begun] = code.once
-    return code.text()
+    return code

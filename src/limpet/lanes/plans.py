@@ -22,6 +22,8 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
+from limpet.lanes.supernodes import Supernodes
+
 RESULT = -1  # among the arrays: the result itself
 NONE = -1  # among entries: there is none
 SHORT = 4  # terms of runs that are written out, where all have one length
@@ -44,6 +46,7 @@ class Plan:
     scales: np.ndarray | None = None  # entries of that array, or NONE
     inverses: np.ndarray | None = None  # whether the reciprocal is kept
     root: bool = False  # or that of the root
+    supernodes: Supernodes | None = None  # of a factor: a way to compute it that is faster
 
     @property
     def size(self) -> int:
@@ -61,7 +64,7 @@ class Plan:
         digest = hashlib.sha256()
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            table = value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()
+            table = _bytes(value)
             digest.update(len(table).to_bytes(8, "little") + table)
         return digest.digest()
 
@@ -70,6 +73,12 @@ class Plan:
 
     def __hash__(self) -> int:
         return hash(self.digest)
+
+
+def _bytes(value) -> bytes:
+    if isinstance(value, Supernodes):
+        return value.key
+    return value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()
 
 
 def plan_of(
@@ -85,6 +94,7 @@ def plan_of(
     scales=None,
     inverses=None,
     root: bool = False,
+    supernodes: Supernodes | None = None,
 ) -> Plan:
     """A plan, given for each entry of the result the entries whose products it sums.
 
@@ -114,6 +124,7 @@ def plan_of(
         scales=None if scales is None else _table(scales),
         inverses=None if inverses is None else _table(inverses),
         root=root,
+        supernodes=supernodes,
     )
 
 

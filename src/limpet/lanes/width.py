@@ -13,10 +13,11 @@ FEW = 4  # where all numbers are in registers, which are enough for no more
 # Where arrays are in memory: with 8 in place of 4, a slide takes 0.6 to 0.7 of the time on dense
 # quadratics, an equation in time and a chain of 100 beads, on a processor of 512 bits.
 MANY = 8
-# Bytes of all arrays with MANY lanes. Measured with a second cache of 2 MB: slides on 40 quadratics
-# in 120 unknowns, with 6 MB, take 0.8 of the time; a chain of 1,000 beads, with 7 MB, as long as
-# with FEW; a sphere in 10,000 dimensions, with 16 MB, 1.6 times as long.
-MOST_FOR_MANY = 2**23
+# Bytes of all arrays with MANY lanes, beyond those of tables, which all lanes share. Measured with
+# caches of 48 kB and 2 MB, on a machine with other work: chains of 300 and 1,000 beads, with 2 and
+# 7 MB, take 0.85 and 0.75 of the time with FEW; one of 100, with 0.7 MB, as long; slides on 40
+# quadratics in 120 unknowns, with 6 MB and tables of 5 MB, 1.5 times as long.
+MOST_FOR_MANY = 2**20
 _NOW = contextvars.ContextVar("lanes", default=FEW)
 
 

@@ -3,6 +3,7 @@
 Each is an array of entries to JAX, and has a `Structure` as part of its type.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -76,11 +77,15 @@ class SparseMatrix(_Entries):
     def _eliminated(self) -> Float[Array, " twice_the_factor"]:
         return compute(self.structure.elimination_of_any, self.entries)
 
-    def solve(self, b: Values) -> Values:
-        """The solution a of (G^T H) a = b."""
+    def inverse(self) -> Callable[[Values], Values]:
+        """The solution a of (G^T H) a = b as a function of b, for which it is eliminated once."""
         eliminated = self._eliminated()
-        half = compute(self.structure.solve_unit_lower, eliminated, b)
-        return compute(self.structure.solve_other_upper, eliminated, half)
+
+        def solve(b: Values) -> Values:
+            half = compute(self.structure.solve_unit_lower, eliminated, b)
+            return compute(self.structure.solve_other_upper, eliminated, half)
+
+        return solve
 
     def log_abs_det(self) -> Number:
         """The log of the absolute determinant."""

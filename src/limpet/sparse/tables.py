@@ -14,7 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from limpet.lanes.plans import NONE, RESULT, Plan, plan_of
-from limpet.sparse.elimination import best_order, factor_rows
+from limpet.lanes.supernodes import Supernodes, supernodes_of
+from limpet.sparse.elimination import MANY_PRODUCTS, best_order, count_products, factor_rows
 
 NOTHING = np.zeros(0, int)
 
@@ -210,7 +211,13 @@ class Structure:
             scales=np.where(self._is_diagonal, NONE, self.diagonal[columns]),
             inverses=self._is_diagonal,
             root=True,
+            supernodes=self._supernodes(both=False),
         )
+
+    def _supernodes(self, both: bool) -> Supernodes | None:
+        """Those of the factor, if it has so many products that they pay."""
+        worth = count_products(self._rows) > MANY_PRODUCTS * self.factor_size
+        return supernodes_of(self._rows, both) if worth else None
 
     @functools.cached_property
     def elimination_of_any(self) -> Plan:
@@ -247,6 +254,7 @@ class Structure:
             scale=RESULT,
             scales=scales,
             inverses=inverses,
+            supernodes=self._supernodes(both=True),
         )
 
     # Substitution. Right sides and solutions are in the order of the constraints, what is between

@@ -20,6 +20,13 @@ class Deferred(Computed):
 
 
 @dataclasses.dataclass(eq=False)
+class Unwritten(Deferred):
+    """An array that may be written where it is changed at once, for nothing else reads it."""
+
+    into: Callable[[Stored], Stored] = dataclasses.field(kw_only=True)
+
+
+@dataclasses.dataclass(eq=False)
 class ShortSum(Computed):
     """Sums of a few terms each, computed where they are read.
 

@@ -258,6 +258,12 @@ def read_index(code, address, place) -> str:
     return code.line(f"load i64, ptr {at}, !invariant.load !0")
 
 
+def read(code, table: np.ndarray, place: Index) -> str:
+    """A number of a table of short whole numbers, which becomes part of the program."""
+    at = code.line(f"getelementptr i32, ptr {code.table(table)}, i64 {place}")
+    return code.line(f"sext i32 {code.line(f'load i32, ptr {at}, !invariant.load !0')} to i64")
+
+
 def spread(code, dtype, scalar: str) -> Number:
     """A number of LLVM's in every lane."""
     kind = vector(dtype)

@@ -1,20 +1,58 @@
-"""Plans as loops over their entries: in blocks that are all alike, or run by run (`stretches`)."""
+"""Plans as loops over their entries: in blocks that are all alike, or run by run (`stretches`).
+
+Factors with many products are made by supernodes instead.
+"""
 
 import functools
 
 import numpy as np
 
 from limpet.lanes.arithmetic import add, multiply, subtract
-from limpet.lanes.loops.memory import UNROLLED, new, plus, stored_or_known, times
+from limpet.lanes.loops.deferred import Unwritten
+from limpet.lanes.loops.memory import (
+    UNROLLED,
+    Stored,
+    needed,
+    new,
+    plus,
+    read,
+    stored_or_known,
+    times,
+)
 from limpet.lanes.loops.program import LOOPS, one
-from limpet.lanes.loops.stretches import Column, divided, steps
+from limpet.lanes.loops.stretches import Column, divided, reads_result, steps
+from limpet.lanes.loops.supernodes import write_supernodes
 from limpet.lanes.matrices import DOUBLE, inverse
 from limpet.lanes.plans import NONE, RESULT, SHORT, Plan
 
 
 @one
 def _plan(code, out, *values, plan: Plan):
-    result = new(code, (plan.size,), DOUBLE)
+    if plan.supernodes is not None:
+        return write_supernodes(code, plan, plan.supernodes, values[plan.start])
+    if reads_result(plan):
+        return _written(code, plan, values, new(code, (plan.size,), DOUBLE))
+    arrays = [stored_or_known(code, value) for value in values]
+
+    def stored():
+        return _written(code, plan, arrays, new(code, (plan.size,), DOUBLE))
+
+    return Unwritten(
+        (plan.size,),
+        DOUBLE,
+        _no_entry,
+        needed(*arrays),
+        several=_no_entry,
+        stored=stored,
+        into=functools.partial(_written, code, plan, arrays),
+    )
+
+
+def _no_entry(_):
+    raise AssertionError("entries of a plan are written before they are read")
+
+
+def _written(code, plan: Plan, values, result: Stored) -> Stored:
     arrays = [*(stored_or_known(code, value) for value in values), result]  # RESULT is the last
     for part in divided(plan):
         if isinstance(part, Plan):
@@ -22,12 +60,6 @@ def _plan(code, out, *values, plan: Plan):
         else:
             _Blocks(code, plan, arrays, part).write()
     return result
-
-
-def _read(code, table: np.ndarray, place) -> str:
-    """A number of a table of short whole numbers."""
-    at = code.line(f"getelementptr i32, ptr {code.table(table)}, i64 {place}")
-    return code.line(f"sext i32 {code.line(f'load i32, ptr {at}, !invariant.load !0')} to i64")
 
 
 class _Blocks:
@@ -128,7 +160,7 @@ class _Blocks:
         """The index of this block."""
         code, step = self.code, steps(indices)
         if step is None:
-            return _read(code, indices, self.i)
+            return read(code, indices, self.i)
         return plus(code, times(code, self.i, step), int(indices[0]))
 
 
@@ -143,7 +175,7 @@ def _run_by_run(code, plan, arrays):
             number = subtract(code, DOUBLE, np.float64(0), number)
         if plan.scales is not None or plan.inverses is not None:
             number = _finish(code, plan, arrays, k, number)
-        arrays[RESULT].put(code, (_read(code, plan.places, k),), number)
+        arrays[RESULT].put(code, (read(code, plan.places, k),), number)
 
     code.count(plan.size, 1, entry)
 
@@ -151,7 +183,7 @@ def _run_by_run(code, plan, arrays):
 def _start(code, plan, arrays, k, total):
     """The number that the sum is added to, or taken from."""
     combine = add if plan.sign > 0 else subtract
-    at, array = _read(code, plan.starts, k), arrays[plan.start]
+    at, array = read(code, plan.starts, k), arrays[plan.start]
     if (plan.starts != NONE).all():
         return combine(code, DOUBLE, array.at(code, (at,)), total)
     place = code.variable(DOUBLE)
@@ -166,7 +198,7 @@ def _finish(code, plan, arrays, k, number):
     place = code.variable(DOUBLE)
     code.put(place, number)
     if plan.scales is not None:
-        at = _read(code, plan.scales, k)
+        at = read(code, plan.scales, k)
 
         def scaled():
             scale = arrays[plan.scale].at(code, (at,))
@@ -177,7 +209,7 @@ def _finish(code, plan, arrays, k, number):
         else:
             code.when(code.line(f"icmp ne i64 {at}, {NONE}"), scaled)
     if plan.inverses is not None:
-        flag = code.line(f"icmp ne i64 {_read(code, plan.inverses, k)}, 0")
+        flag = code.line(f"icmp ne i64 {read(code, plan.inverses, k)}, 0")
         code.when(flag, lambda: code.put(place, inverse(code, number, plan.root)))
     return code.get(place, DOUBLE)
 
@@ -201,7 +233,7 @@ class _Total:
             return np.float64(0)
         for place in self.sums:
             code.put(place, np.float64(0))
-        begin, end = (_read(code, self.plan.ends, plus(code, k, i)) for i in range(2))
+        begin, end = (read(code, self.plan.ends, plus(code, k, i)) for i in range(2))
         if self.terms:
             self._by_turns(begin, end, self._short_run)
         else:
@@ -239,7 +271,7 @@ class _Total:
     def _first(self, r, columns):
         """What the table has about a run."""
         first = times(self.code, r, columns)
-        return [_read(self.code, self.runs, plus(self.code, first, i)) for i in range(columns)]
+        return [read(self.code, self.runs, plus(self.code, first, i)) for i in range(columns)]
 
     def _take(self, place, a, b):
         """One term more."""

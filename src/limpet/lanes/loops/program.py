@@ -10,7 +10,7 @@ from jax.extend.core import Literal
 
 from limpet.lanes.code import UnsupportedError
 from limpet.lanes.expanded import EXPANDED
-from limpet.lanes.loops.deferred import computed
+from limpet.lanes.loops.deferred import Unwritten, computed
 from limpet.lanes.loops.memory import (
     Computed,
     Known,
@@ -39,10 +39,12 @@ def run(code, closed, arguments) -> list:
     space, values = code.workspace, {}
     equations, uses = _needed(program)
     in_products = {a for e in equations for a in _factors(e) if uses[a] == 1}
+    eliminated = {a for e in equations for a in _eliminated(e) if uses[a] == 1}
 
     def ready(variable, value):
-        """A product of matrices in another one may wait until that is written."""
-        waits = variable in in_products and not fits(code, variable.aval.shape)
+        """A product of matrices in another one, or that is eliminated, may wait for that."""
+        waits = variable in (eliminated if isinstance(value, Unwritten) else in_products)
+        waits = waits and not fits(code, variable.aval.shape)
         return value if waits else settle(code, computed(value))
 
     def bind(variable, value):
@@ -93,6 +95,14 @@ def _needed(program) -> tuple[list, Counter]:
 def _factors(equation) -> list:
     """The variables that an operation multiplies, if it is a product of matrices."""
     if equation.primitive.name != "dot_general":
+        return []
+    return [atom for atom in equation.invars if not isinstance(atom, Literal)]
+
+
+def _eliminated(equation) -> list:
+    """The matrix that an operation factors in place, if it does."""
+    plan = equation.params.get("plan")
+    if plan is None or plan.supernodes is None:
         return []
     return [atom for atom in equation.invars if not isinstance(atom, Literal)]
 

@@ -45,7 +45,7 @@ def divided(plan: Plan) -> list[list[Column] | Plan]:
     """The loops of a plan, in their order: the columns of blocks, or a plan of what is left."""
     entries = _Entries(plan)
     shapes, order = entries.shapes, np.arange(plan.size)
-    if not _reads_result(plan):  # any order will do
+    if not reads_result(plan):  # any order will do
         order = np.argsort(shapes, kind="stable")
     lengths = np.stack([_alike(shapes[order], p) for p in range(1, LONGEST_BLOCK + 1)])
     fewest = max(FEWEST_BLOCKS, plan.size // (MOST_STRETCHES * LONGEST_BLOCK))
@@ -64,7 +64,8 @@ def divided(plan: Plan) -> list[list[Column] | Plan]:
     return [*found, _part(plan, order[done:])] if done < plan.size else found
 
 
-def _reads_result(plan: Plan) -> bool:
+def reads_result(plan: Plan) -> bool:
+    """Whether entries are made of others, so that their order matters."""
     starts = plan.starts is not None and plan.start == RESULT
     scales = plan.scales is not None and plan.scale == RESULT
     return RESULT in (plan.left, plan.right) or starts or scales
