@@ -240,7 +240,8 @@ def bent_problem(rng, spheres, free, eps, half=False, span=EVERYWHERE, bends=2, 
 def dense_problem(m, seed):
     """In 100 unknowns that all constraints involve: spheres, flat ones, and free coordinates."""
     rng = np.random.default_rng(seed)
-    spheres, flat = {1: ((90,), 0), 33: ((4, 3, *[2] * 20), 11), 60: ((3, *[2] * 19), 40)}[m]
+    blocks = {1: ((90,), 0), 3: ((40, 30, 20), 0), 33: ((4, 3, *[2] * 20), 11)}
+    spheres, flat = (blocks | {60: ((3, *[2] * 19), 40)})[m]
     free = 100 - sum(spheres) - flat
     return bent_problem(rng, spheres, free, eps=0.2, flat=flat)
 

@@ -154,6 +154,9 @@ CASES = {
     "crowded walk": crowded_case(220, 3, 4, kernel=limpet.RandomWalk(step_size=0.2)),
     "crowded, varied 3, 3": crowded_case(221, 3, 3, varied=True),
     "crowded, varied 4, 11": crowded_case(222, 4, 11, varied=True),
+    # few constraints with large gradients, which are not carried from update to update
+    "lifted, dense 3": dense_case(88, 3, lifted),
+    "surface, dense 3": dense_case(147, 3, surface),
 }
 
 

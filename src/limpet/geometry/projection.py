@@ -16,6 +16,10 @@ from limpet.sparse.normals import SparseMatrix
 # before it. It is part of what the samplers do, for draws depend on it: it is the same as
 # `linalg.MOST_UNROLLED` was when the approach was added, and stays when that is tuned.
 MOST_FOR_NEWTON_ALONE = 8
+# Numbers in the gradients up to which the same holds: more are passes over memory, and carrying
+# them from update to update takes as many as an update itself. A choice: they are in registers up
+# to some 100, and the time of a slide matters little before 1,000.
+MOST_CARRIED = 256
 # Updates with one matrix go on if so many more, each as good as the last, would end it: else a new
 # matrix, with which Newton's converge quadratically, costs less in all. Measured with 3, 5 and 7 on
 # chains of 100 and 1,000 beads, on 20 dense quadratics in 60 unknowns and a network of 300 bonds.
@@ -73,9 +77,9 @@ def landing(target: Surface, x: Vector) -> Landing:
     return _landing(x, *target.values_and_normals(x), reached=jnp.bool_(False))
 
 
-def are_many(values: Values) -> bool:
-    """Whether constraints are so many that what is not needed of them is not computed."""
-    return len(values) > MOST_FOR_NEWTON_ALONE
+def are_many(values: Values, x: Vector) -> bool:
+    """Whether gradients are so many numbers that what is not needed of them is not computed."""
+    return len(values) > MOST_FOR_NEWTON_ALONE or len(values) * len(x) > MOST_CARRIED
 
 
 def _landing(x: Vector, values: Values, normals: Normals, reached: Bool[Array, ""]) -> Landing:
@@ -103,10 +107,10 @@ def project(
 
     `L` is the factor of the normals' Gram matrix. Reverse checks rely on this being a function of
     its arguments alone. A chain that is not `active` makes no updates, so that it does not keep the
-    others of its batch waiting. Of many constraints, the gradients where it lands are computed only
-    if they are needed; else the landing has others.
+    others of its batch waiting. Gradients of many numbers are computed where it lands only if they
+    are needed; else the landing has others.
     """
-    if are_many(tolerance):
+    if are_many(tolerance, start):
         return _project_many(
             target, start, normals, L, level, tolerance, cap, active, needs_normals
         )
@@ -137,7 +141,7 @@ def _project_many(
     active: Bool[Array, ""] | bool,
     needs_normals: bool,
 ) -> Landing:
-    """The same for many constraints: gradients are large, and not carried from update to update.
+    """The same where gradients are large: they are not carried from update to update.
 
     An update of Newton's that does not halve |q| is the last: those that lead nowhere would take
     most of a sampler's time.

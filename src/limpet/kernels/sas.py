@@ -230,7 +230,7 @@ class SAS(Kernel):
         )
         first, first_factor, second_slide, second = landings
         end = choose(slides, first, choose(lands, second, away))
-        if are_many(end.values):  # then the second landing lacks them
+        if are_many(end.values, end.x):  # then the second landing lacks them
             normals = cond(
                 lands,
                 lambda: target.values_and_normals(second.x)[1],
