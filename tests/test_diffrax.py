@@ -70,6 +70,17 @@ def test_values_and_derivatives_are_those_of_jax(controller, adjoint, registers)
         assert np.abs(ours - theirs).max() <= 1e-9 * np.abs(theirs).max()
 
 
+def test_times_that_are_made_inside_are_known():
+    """So that what checks them, and would call Python, is a branch that is never taken."""
+
+    def values(x):
+        return populations(x, "fixed", "forward", jnp.linspace(0.5, 5, 5))
+
+    points = 0.4 * np.random.default_rng(1).normal(size=(3, 1, 4))
+    theirs = np.asarray(jax.jit(jax.vmap(jax.vmap(values)))(points))
+    np.testing.assert_allclose(by_lanes(values, points), theirs, rtol=1e-9)
+
+
 def test_a_solver_that_gives_up_has_no_finite_values():
     points = np.full((3, 1, 4), [6.0, 1.0, 6.0, 6.0])  # far too stiff for 64 steps
     ours = by_lanes(lambda x: populations(x, "PID", "forward"), points)
