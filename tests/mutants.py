@@ -179,18 +179,16 @@ SAS_MUTANTS = {
         "x = x - along(normals, " + NEWTON_OF_FEW,
         "x = x - along(gradients, " + NEWTON_OF_FEW,
     ),
-    "walls ignored": _one(
-        "kernels.sas", "inside=target.contains(proposal.x)", "inside=lands | True"
-    ),
+    "walls ignored": _one("kernels.sas", "inside=target.contains(end.x)", "inside=lands | True"),
     "walls ignored by Off": _one(
         "kernels.sas",
-        "inside=target.contains(proposal.x)",
-        "inside=leaves | target.contains(proposal.x)",
+        "inside=target.contains(end.x)",
+        "inside=leaves | target.contains(end.x)",
     ),
     "walls ignored by Hard": _one(
         "kernels.sas",
-        "inside=target.contains(proposal.x)",
-        "inside=slides | target.contains(proposal.x)",
+        "inside=target.contains(end.x)",
+        "inside=slides | target.contains(end.x)",
     ),
     "log density of the proposal not evaluated": _one(
         "kernels.sas", "log_density=target.log_density_at(end.x)", "log_density=state.log_density"
@@ -200,7 +198,7 @@ SAS_MUTANTS = {
     ),
     "factor of the foot kept after landing": _one(
         "kernels.sas",
-        "cond(slides, lambda: first_factor, lambda: factor(end.normals))",
+        "cond(slides | refused, lambda: first_factor, lambda: factor(end.normals))",
         "first_factor",
     ),
     "triangular solve with the wrong triangle": _one(
@@ -316,7 +314,7 @@ TRAVEL_MUTANTS = {
         "SAS",
         _one(
             "kernels.sas",
-            "cond(slides, lambda: first_factor, lambda: factor(end.normals))",
+            "cond(slides | refused, lambda: first_factor, lambda: factor(end.normals))",
             "cond(slides & ~slides_off, lambda: first_factor, lambda: factor(away.normals))",
         ),
     ),

@@ -26,6 +26,9 @@ MOST_CARRIED = 256
 MOST_UPDATES_AHEAD = 5
 # What the approach must bring |q| down to in all, or Newton begins where it began.
 USEFUL_APPROACH = 0.25
+# Shares of the tolerance at which updates with one of Newton's matrices end. With a new matrix for
+# each, the last one gains so many digits more: who compares two landings counts on these.
+BEYOND_TOLERANCE = 0.01
 
 
 @runtime_checkable
@@ -159,7 +162,8 @@ def _project_many(
         updates, x, values, now, _ = carry
         A = inner(target.values_and_normals(x)[1], normals)
         if isinstance(A, SparseMatrix):  # to eliminate it costs many times as much as to use it
-            x, values, after = _descend(step, A.inverse(), x, values, now, jnp.bool_(True))
+            begins, end = jnp.bool_(True), BEYOND_TOLERANCE
+            x, values, after = _descend(step, A.inverse(), x, values, now, begins, end)
         else:  # with a matrix that is full, gradients cost little more than q
             x, values, after = step(functools.partial(solve, A), x, values)
         return updates + 1, x, values, after, now
@@ -207,13 +211,14 @@ def _descend(
     values: Values,
     first: Float[Array, ""],
     begins: Bool[Array, ""],
+    end: float = 1.0,
 ) -> Descent:
-    """Updates with one matrix, whose inverse is given, as long as |q| falls fast enough."""
+    """Updates with one matrix, whose inverse is given, as long as the miss falls fast enough."""
 
     def update(carry: tuple[Vector, Values, Any, Any]) -> tuple[Vector, Values, Any, Any]:
         x, values, before, _ = carry
         x, values, after = step(inverse, x, values)
         fell = after / before
-        return x, values, after, (after > 1) & (after * fell**MOST_UPDATES_AHEAD <= 1)
+        return x, values, after, (after > end) & (after * fell**MOST_UPDATES_AHEAD <= end)
 
     return jax.lax.while_loop(lambda carry: carry[3], update, (x, values, first, begins))[:3]
