@@ -7,7 +7,7 @@ held against the pair reversed: self-adjointness, the paper's section 4. Appendi
 approach those on the surface at the rate eps^2, is at the end.
 
 Chains are independent of each other, and seeds are the problems' numbers. There are 3,535
-p-values, each at a level of 5e-5 / 3,134 = 1.4e-8, so that all of them together raise a false
+p-values, each at a level of 5e-5 / 3,535 = 1.4e-8, so that all of them together raise a false
 alarm in at most 5e-5 of all choices of seeds.
 """
 
