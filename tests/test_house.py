@@ -16,7 +16,7 @@ ROOMS = [
     ["shapes"],
     ["layout", "engine"],
     ["coordinates"],
-    ["target_checks"],
+    ["target_checks", "frame"],
     ["target"],
     ["geometry", "models"],
     ["kernels"],

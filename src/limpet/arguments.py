@@ -1,6 +1,8 @@
 """What `limpet.sample` and `limpet.resume` refuse of their arguments."""
 
 import os
+import reprlib
+from typing import Any
 
 import numpy as np
 
@@ -9,9 +11,11 @@ from limpet.coordinates import Coordinates
 from limpet.draws.writer import Store
 from limpet.errors import InputError
 from limpet.kernels import Kernel, Move
-from limpet.layout import read_points
+from limpet.layout import Layout, read_points
+from limpet.run.tile_run import LEARN
 from limpet.target import check_target
 
+SINGULAR = 1e-12  # ratio of a matrix' least singular value to its largest, below which it is
 UNKNOWN_NOISE = {"eps": "a function"}  # what the parameters of a run say of its noise, if so
 
 
@@ -58,6 +62,49 @@ def coordinates_of(target, layout, dims, coords) -> Coordinates:
                 f" {name}."
             )
     return Coordinates.of(layout, dims, coords)
+
+
+def read_scale(given, layout: Layout) -> Any:
+    """The scale of a run as a store keeps it: "learn", None, or a list of numbers or of rows."""
+    if given is None or (isinstance(given, str) and given == LEARN):
+        return given
+    expected = (
+        f"expected {LEARN!r}, None, {layout.size} numbers above 0, a dict of such by variable, or a"
+        f" matrix of {layout.size} x {layout.size}"
+    )
+    try:
+        scale = np.asarray(_by_variable(given, layout) if isinstance(given, dict) else given, float)
+    except (TypeError, ValueError):
+        raise InputError(f"scale={reprlib.repr(given)}: {expected}.") from None
+    n = layout.size
+    scale = np.full(n, scale) if scale.ndim == 0 else scale
+    if scale.shape not in ((n,), (n, n)) or not np.isfinite(scale).all():
+        raise InputError(f"scale={reprlib.repr(given)} has shape {scale.shape}: {expected}.")
+    if scale.ndim == 1:
+        if not (scale > 0).all():
+            raise InputError(f"scale={reprlib.repr(given)} has {scale.min():g}: {expected}.")
+        return scale.tolist()
+    lengths = np.linalg.svd(scale, compute_uv=False)
+    if not lengths[-1] > SINGULAR * lengths[0]:
+        raise InputError(
+            f"scale is a matrix with singular values from {lengths[-1]:.3g} to {lengths[0]:.3g}:"
+            " expected one that can be inverted, such as the Cholesky factor of a covariance."
+        )
+    # a rotation of z changes nothing: the lower triangular one of those with the same B B^T
+    return (np.linalg.qr(scale.T, mode="r").T * np.ones(n)).tolist()
+
+
+def _by_variable(given, layout) -> np.ndarray:
+    """Numbers by variable as one vector."""
+    if unknown := set(given) ^ set(layout.names):
+        raise InputError(
+            f"scale has or lacks {', '.join(map(repr, sorted(map(str, unknown))))}: expected a"
+            f" number or an array for each of {', '.join(map(repr, layout.names))}."
+        )
+    pieces = zip(layout.names, layout.shapes, strict=True)
+    return np.concatenate(
+        [np.broadcast_to(np.asarray(given[n], float), shape).ravel() for n, shape in pieces]
+    )
 
 
 def number_of_workers(workers) -> int:

@@ -60,6 +60,12 @@ class Layout(NamedTuple):
         return sum(math.prod(shape) for shape in self.shapes)
 
     @property
+    def widths(self) -> tuple[int, ...]:
+        """The length of the last axis, where all variables have one and the same."""
+        last = {shape[-1] if len(shape) > 1 else 0 for shape in self.shapes}
+        return tuple(last) if len(last) == 1 and 0 not in last else ()
+
+    @property
     def is_vector(self):
         """Whether a point is already the vector of its numbers."""
         return jax.tree_util.treedef_is_leaf(self.tree) and len(self.shapes[0]) == 1

@@ -22,6 +22,7 @@ from limpet.arguments import (
     coordinates_of,
     number_of_draws,
     number_of_workers,
+    read_scale,
     start_of,
 )
 from limpet.coordinates import Coordinates
@@ -41,7 +42,7 @@ from limpet.report.progress import Show, at_the_start, show_progress
 from limpet.report.reporter import says_stop
 from limpet.run import tile
 from limpet.run.specification import RunSpecification, check_names, chunk_length
-from limpet.run.tile_run import TileRun
+from limpet.run.tile_run import LEARN, TileRun
 from limpet.session import Session
 from limpet.target import Target, check_target
 
@@ -52,7 +53,8 @@ def sample(
     *,
     draws: int = 1_000,
     chains: int | None = None,
-    warmup: int = 1_000,
+    warmup: int | None = None,
+    scale: Any = LEARN,
     kernel: Kernel | None = None,
     seed: int = 0,
     jitter: float = JITTER,
@@ -82,9 +84,17 @@ def sample(
         `draws` visits off it are kept.
     chains : int, optional
         Default: as many as there are starts, or 128 if there is one.
-    warmup : int
-        Steps per chain made before the first draw, and forgotten. The first three quarters of them
-        tune the kernel's step sizes, from whatever they are; 0 takes the kernel as it is.
+    warmup : int, optional
+        Steps per chain made before the first draw, and forgotten. They find step sizes, lengths of
+        trajectories and the scale, from whatever these are. Default: as many as it takes until
+        nothing changes any more and the chains agree, 1,000 at most. With a number the first three
+        quarters are spent on finding; 0 takes the kernel as it is.
+    scale : "learn", None, numbers or dict, optional
+        Units in which the unknowns vary by about as much: slides have one size in all directions
+        of them. By default warm-up finds them, also which unknowns go together, and bonds are
+        sampled in terms of differences. Give your own by a number for each unknown, by variable
+        (`{"bead": 1.0, "field": 1e3}`), or as an n x n matrix B, for x = B z. None takes the
+        unknowns as they are. Draws are of x in any case, and of the same law.
     kernel : Lifted, SAS, SurfaceSampler or RandomWalk, optional
         Default `Lifted()`, the fastest; with `keep_surface` it is `SAS()`, the paper's sampler,
         for others do not go on and off the surface.
@@ -152,7 +162,8 @@ def sample(
     several = len(guesses) if len(guesses) > 1 else tile.WIDTH
     chains = several if chains is None else errors.whole("chains", chains, 1)
     draws, thin = errors.whole("draws", draws, 1), errors.whole("thin", thin, 1)
-    warmup, seed = errors.whole("warmup", warmup, 0), errors.whole("seed", seed, 0)
+    warmup = None if warmup is None else errors.whole("warmup", warmup, 0)
+    scale, seed = read_scale(scale, layout), errors.whole("seed", seed, 0)
     workers, jitter = number_of_workers(workers), errors.zero_or_more("jitter", jitter)
     path = None if store is None else new_path(store)
     if path is not None:
@@ -173,6 +184,7 @@ def sample(
             chains=chains,
             draws=draws,
             warmup=warmup,
+            scale=scale,
             thin=thin,
             keep_surface=bool(keep_surface),
             seed=seed,
@@ -263,7 +275,7 @@ def _find_starts(kernel, target, guesses, count, seed, spare, jitter, of_model) 
             if not may_miss:
                 raise
     check_guesses(target, guesses, "start")
-    return find_peaks(target.dense(), guesses, count + spare, seed, jitter, forced)
+    return find_peaks(target.coloured(None), guesses, count + spare, seed, jitter, forced)
 
 
 def _translated(target: Target, go: Callable[[], xr.DataTree]) -> xr.DataTree:
@@ -284,7 +296,8 @@ def _specify(
     *,
     chains: int,
     draws: int,
-    warmup: int,
+    warmup: int | None,
+    scale: Any,
     thin: int,
     keep_surface: bool,
     seed: int,
@@ -296,6 +309,7 @@ def _specify(
         chains=chains,
         draws=draws,
         warmup=warmup,
+        scale=scale,
         thin=thin,
         keep_surface=keep_surface,
         seed=seed,

@@ -69,7 +69,7 @@ class Session:
         scheduler = Scheduler(self.tiles, self.sink.put, stop, workers)
         working = True
         while working:
-            drawing = not self.specification.warmup or all(tile.drawing for tile in self.tiles)
+            drawing = self.specification.warmup == 0 or all(tile.drawing for tile in self.tiles)
             self.reporter.tell("draws" if drawing else "warmup", stop)
             working = scheduler.wait(LOOK)
         return scheduler.error

@@ -17,10 +17,12 @@ from jaxtyping import Array, Bool, Float
 
 from limpet.engine.cache import keep_programs
 from limpet.errors import InputError, PrecisionWarning, warn
+from limpet.frame import Frame, InFrame
 from limpet.lanes.primitives import sparse
 from limpet.layout import Layout
 from limpet.shapes import Normals, Values, Vector
 from limpet.sparse.colours import Colouring, find_colouring
+from limpet.sparse.forest import ForestColouring
 from limpet.sparse.normals import SparseNormals
 from limpet.target_checks import (
     CHECKS,
@@ -117,7 +119,8 @@ class Target:
         self.derivatives = derivatives
         # eps, or what it is where chains start, if it is a function: see `freeze`
         self.scale: Any = None if callable(eps) else self.eps
-        self.colouring: Colouring | None = None  # how sparse normals are computed: see `freeze`
+        # how sparse normals are computed: see `freeze` and `in_frame`
+        self.colouring: Colouring | ForestColouring | None = None
 
     start: Any = None  # where to begin; targets made of models know it
 
@@ -163,7 +166,7 @@ class Target:
     def values_and_normals(self, x: Vector) -> tuple[Values, Normals]:
         """q(x) / eps and its gradients, one a column."""
         # a frozen function is traced once, wherever it is used
-        frozen = isinstance(self.q, Frozen)
+        frozen = isinstance(self.q, Frozen | InFrame)
         return (_values_and_normals_once if frozen else _values_and_normals)(self, x)
 
     def values_and_dense_normals(self, x: Vector) -> tuple[Values, Float[Array, "n m"]]:
@@ -239,16 +242,32 @@ class Target:
         # entries of normals that only eps depends on are not q's, but zero
         return self._with(functions, self.colouring, np.float64(1.0))
 
-    def dense(self) -> "Target":
-        """The same target, all entries of its normals kept."""
-        return self._with(self.functions, None, self.scale)
+    def coloured(self, colouring: Colouring | None) -> "Target":
+        """The same target, with the entries of its normals that this has; all if it is None."""
+        return self._with(self.functions, colouring, self.scale)
 
     def with_eps(self, eps: Any) -> "Target":
         """The same target with other numbers for eps."""
         functions = {name: f for name, f in self.functions.items() if name != "eps"}
         return self._with(functions, None, read_eps(eps))
 
-    def _with(self, functions: dict[str, Any], colouring: Colouring | None, scale: Any) -> "Target":
+    def in_frame(self, frame: Frame, through: ForestColouring | None) -> "Target":
+        """The same target as a function of the coordinates of a frame, and maybe of a forest."""
+        forest = None if through is None else through.forest
+        functions = {name: InFrame(f, forest) for name, f in self.functions.items()}
+        target = self._with(functions, through or self.colouring, self.scale)
+        target.data = (frame, *self.more)
+        return target
+
+    def point(self, x: Vector) -> Vector:
+        """The point of which these are the coordinates: itself, unless the target has a frame."""
+        return self.q.point(self.data[0], x) if isinstance(self.q, InFrame) else x
+
+    def coordinates(self, x: Any) -> Any:
+        """The coordinates for which `point` gives x; of NumPy's arrays also of many points."""
+        return self.q.coordinates(self.data[0], x) if isinstance(self.q, InFrame) else x
+
+    def _with(self, functions: dict[str, Any], colouring: Any, scale: Any) -> "Target":
         every = tuple(functions.get(name) for name in FUNCTIONS)
         return _rebuild((every, colouring, self.derivatives), (scale, self.data))
 
@@ -326,7 +345,7 @@ def _values_and_normals(target: Target, x: Vector) -> tuple[Values, Normals]:
         if not target.has_fixed_eps:
             values, entries = target.colouring.values_and_entries(target.values, x)
             return values, SparseNormals(entries, structure)
-        q, entries = target.colouring.values_and_entries(target.q, x)
+        q, entries = target.colouring.values_and_entries(target.q, x, *target.more)
         scale = jnp.broadcast_to(1 / target.eps, q.shape)[structure.constraints]
         return q / target.eps, SparseNormals(entries * scale, structure)
     mode = target.derivatives or ("forward" if target.is_crowded(x) else "reverse")

@@ -92,7 +92,9 @@ def sample(
     # defaults are those of limpet.sample, which would take seconds to ask
     draws: Annotated[int, typer.Option(help="Draws per chain.")] = 1_000,
     chains: Annotated[int | None, typer.Option(help="Default: one per start, or many.")] = None,
-    warmup: Annotated[int, typer.Option(help="Steps per chain before draws.")] = 1_000,
+    warmup: Annotated[
+        int | None, typer.Option(help="Steps per chain before draws; default: as many as it takes.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same draws.")] = 0,
     jitter: Annotated[float, typer.Option(help="How far apart to start.")] = 1.0,
     thin: Annotated[int, typer.Option(help="Keep every thin-th visit.")] = 1,

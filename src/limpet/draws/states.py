@@ -25,6 +25,7 @@ LONGEST_HEADER = 2**16  # bytes
 # each chain, several times what any kernel has; and what does not grow with them, of which power
 # sums over batches of draws are 2**23 bytes at most, half of all
 SPARE_ARRAYS, SPARE_BYTES = 8, 2**24
+LEAST = {"warmup_steps": -1}  # not known yet; of others 0
 TYPES = ("<f8", "<i8", "<u8", "|b1")  # of the arrays of a state
 
 
@@ -118,6 +119,7 @@ def _essentials(run, tile):
     """Name, type and shape of what is read of every state, whatever the kernel."""
     chains = len(run.chains_of(tile))
     yield "step", "<i8", ()
+    yield "warmup_steps", "<i8", ()
     for name in PHASES:
         yield name, "<f8", ()
     yield "sizes", "<f8", (len(run.sizes),)
@@ -134,7 +136,7 @@ def _check(state, run, tile):
         array = state.arrays[name]
         if array.dtype != np.dtype(dtype) or array.shape != shape:
             raise ValueError(f"{name} is {array.dtype} {array.shape}, expected {dtype} {shape}")
-        if not np.isfinite(array).all() or (array < 0).any():
+        if not np.isfinite(array).all() or (array < LEAST.get(name, 0)).any():
             raise ValueError(f"{name} has numbers that cannot be")
     if not (state.arrays["sizes"] < 1e300).all():
         raise ValueError("sizes has numbers that cannot be")

@@ -52,7 +52,7 @@ def tree(
         "kernel": run.kernel,
         "seed": run.seed,
         "limpet_version": run.limpet_version,
-        "warmup": run.warmup,
+        "warmup": max(int(tile["warmup_steps"]) for tile in figures),
         "thin": run.thin,
         "draws_asked": run.draws,
         "parameters": _parameters(run, np.median(sizes, 0)),

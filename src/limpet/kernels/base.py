@@ -92,6 +92,7 @@ class Kernel(abc.ABC):
     elsewhere: ClassVar[dict[str, str]] = {}  # what people look for here, and where it is
     known: ClassVar[dict[str, type["Kernel"]]] = {}  # by name, as a store says it
     needs_surface: ClassVar[bool] = False  # in x: fewer constraints than unknowns
+    takes_frames: ClassVar[bool] = True  # whether it is run in coordinates that warm-up found
 
     def __init_subclass__(cls) -> None:
         dataclasses.dataclass(frozen=True)(cls)

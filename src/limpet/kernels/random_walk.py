@@ -33,6 +33,7 @@ class RandomWalk(Kernel):
 
     step_size: float | None = None
 
+    takes_frames = False  # plain Metropolis, to compare with
     checks: ClassVar = {"step_size": errors.positive}
     renamed: ClassVar = {"sigma": "step_size"}
 

@@ -69,6 +69,8 @@ class Reporter:
                 left = sum(tile.steps_left for tile in self.tiles) / pace
             else:
                 rate, left = pace, (asked - drawn) / pace
+        least = min(self.tiles, key=lambda tile: tile.step)
+        longest = least.step + least.warmup.left(least.step) if self.phase == "warmup" else least.warmup.steps
         mixed = UNKNOWN if self.phase in ("compile", "warmup") else self.mixing()
         return Progress(
             phase=self.phase,
@@ -81,8 +83,8 @@ class Reporter:
             r_hat=None if np.isnan(mixed.r_hat) else mixed.r_hat,
             ess=None if np.isnan(mixed.ess) else mixed.ess,
             elapsed=now - self.began,
-            steps=min(min(tile.step for tile in self.tiles), self.specification.warmup),
-            warmup=self.specification.warmup,
+            steps=min(least.step, longest),
+            warmup=longest,
         )
 
     def _drawn(self):

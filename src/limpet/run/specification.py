@@ -18,7 +18,7 @@ from limpet.layout import Layout
 from limpet.run import tile
 from limpet.run.quantities import draw_bytes
 
-FORMAT = 5
+FORMAT = 6
 MOST = 2**63 - 1  # what an array of whole numbers holds
 MOST_CHAINS = 2**24  # beyond any machine; tiles are counted one by one
 MOST_NUMBERS = 2**31  # of a point
@@ -40,7 +40,8 @@ class RunSpecification:
     run: str  # random: no other run has it
     chains: int
     draws: int
-    warmup: int
+    warmup: int | None  # steps; None where warm-up ends by itself
+    scale: Any  # "learn", None, or the numbers given
     thin: int
     keep_surface: bool
     seed: int
@@ -145,6 +146,10 @@ def _whole(least, most=MOST):
     return check
 
 
+def _or_none(check):
+    return lambda name, value: None if value is None else check(name, value)
+
+
 def _flag(name, value):
     if type(value) is not bool:
         raise _wrong(name, value, "true or false")
@@ -237,7 +242,8 @@ CHECKS = {
     "run": _hexadecimal,
     "chains": _whole(1, MOST_CHAINS),
     "draws": _whole(1),
-    "warmup": _whole(0),
+    "warmup": _or_none(_whole(0)),
+    "scale": _value,
     "thin": _whole(1),
     "keep_surface": _flag,
     "seed": _whole(0),

@@ -29,7 +29,7 @@ from limpet.target import Target
 SLOWER = {2: "2 to 7", np.inf: "10 to 35"}
 _WARNED: set[tuple] = set()  # models whose users know that they are slow
 WIDTH = 128  # most chains in a tile
-LONGEST_BLOCK = 64  # steps of a block, for a point of few numbers
+LONGEST_BLOCK = 16  # steps of a block, for a point of few numbers
 
 
 class Trace(NamedTuple):
@@ -50,7 +50,7 @@ def width_for(chains: int) -> int:
 
 def block_for(n: int) -> int:
     """Steps of a block: few enough that a block of large points takes no minute."""
-    return max(4, LONGEST_BLOCK >> max(0, (n - 1).bit_length() - 5))
+    return max(4, LONGEST_BLOCK >> max(0, (n - 1).bit_length() - 7))
 
 
 def blocks_at_once(width: int, block: int) -> int:
@@ -77,7 +77,8 @@ def step(constants, carry, scales: dict):
     lp = state.log_density - jnp.sum(state.values**2) / 2
     code = (len(Outcome) * info.move + info.outcome).astype(jnp.uint8)
     carry = state, generator
-    return carry, Trace(state.x, lp, kernel.is_draw(state), state.on, code, info.acceptance)
+    x = target.point(state.x)
+    return carry, Trace(x, lp, kernel.is_draw(state), state.on, code, info.acceptance)
 
 
 def compile_steps(kernel: Kernel, target: Target, carry: tuple[State, Generator], scales: dict):

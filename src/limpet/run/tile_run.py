@@ -11,19 +11,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from limpet.geometry.bonds import bonds_of
 from limpet.kernels import noise
 from limpet.kernels.base import Kernel
 from limpet.run import tile
 from limpet.run.clock import PHASES
 from limpet.run.collect import Collector
-from limpet.run.online import OnlineDiagnostics
+from limpet.run.online import OnlineDiagnostics, mixing
 from limpet.run.quantities import POINT, WITH_STATS, Draws
+from limpet.run.shape import Shape
 from limpet.run.specification import RunSpecification
-from limpet.run.tuning import Tuner
+from limpet.run.warmup import Warmup
 from limpet.target import Target
 
 PATIENCE = 10_000  # draws that a chain should have made, but made none, before it counts as stuck
 LOOK = 0.2  # seconds between two looks at a run, so what an advance should take at most
+LEARN = "learn"  # the scale of a run that warm-up finds
 LONGEST = 200_000  # steps without a draw after which a chain counts as stuck in any case
 
 
@@ -45,11 +48,14 @@ class TileRun:
         self.specification, self.kernel, self.target = specification, kernel, target
         self.index, self.starts = index, np.asarray(starts)
         width, n = self.starts.shape
-        self.states = tile.first_states(kernel, target, self.starts)
+        crowded = specification.constraints >= n
+        self.bonds, shape = self._bonds_and_shape()
+        given = kernel.parameters(target)
+        self.warmup = Warmup(kernel, given, self.starts, specification.warmup, crowded, shape)
+        self.framed = self._in_frame()
+        self.states = self._states_at(self.starts)
         self.first_states = jax.tree.map(np.asarray, self.states)
         self.generators = noise.generators(specification.seed, index, width)
-        given, crowded = kernel.parameters(target), specification.constraints >= n
-        self.tuner = Tuner(kernel, given, width, specification.warmup, crowded)
         self.collector = Collector(specification, index)
         self.online = OnlineDiagnostics(len(self.chains), n)
         self.block = tile.block_for(n)
@@ -59,6 +65,26 @@ class TileRun:
         self.times = dict.fromkeys(PHASES, 0.0)  # wall-clock, of all sessions
         self.since = time.perf_counter()  # when the time not yet accounted for began
 
+    def _bonds_and_shape(self):
+        """In which coordinates chains move, and what warm-up may learn of them."""
+        run, n = self.specification, self.starts.shape[1]
+        given = None if run.scale in (None, LEARN) else np.array(run.scale)
+        learns = run.scale == LEARN and run.warmup != 0 and self.kernel.takes_frames
+        bonds = bonds_of(self.target, self.starts, run.layout.widths) if learns else None
+        may_be_full = bonds is None and self.target.colouring is None
+        return bonds, Shape(n, learns, may_be_full, given)
+
+    def _in_frame(self) -> Target:
+        """The target as a function of what chains move in."""
+        shape = self.warmup.shape
+        if not shape.learns and shape.frame.is_plain:
+            return self.target
+        return self.target.in_frame(shape.frame, self.bonds)
+
+    def _states_at(self, points: np.ndarray):
+        """States at points of the user's."""
+        return tile.first_states(self.kernel, self.framed, self.framed.coordinates(points))
+
     @property
     def chains(self) -> range:
         """Its chains, by their numbers in the run."""
@@ -67,9 +93,9 @@ class TileRun:
     def compile(self):
         """Compile its steps, or find what was compiled before; `advance` does it if need be."""
         if self.program is None:
-            scales = self.tuner.scales(self.step, self.block)
+            scales = self.warmup.scales(self.step, self.block)
             carry = self.states, self.generators
-            self.program = tile.compile_steps(self.kernel, self.target, carry, scales)
+            self.program = tile.compile_steps(self.kernel, self.framed, carry, scales)
         return self.program
 
     def count_from(self, now: float, start: float, compile: float):
@@ -81,7 +107,7 @@ class TileRun:
     @property
     def drawing(self) -> bool:
         """Whether warm-up is over."""
-        return self.step > self.specification.warmup
+        return self.warmup.is_over(self.step)
 
     @property
     def done(self) -> bool:
@@ -91,32 +117,63 @@ class TileRun:
     @property
     def stuck(self) -> np.ndarray:
         """Which chains have waited too long for a draw."""
-        return self.collector.steps_waited(self.step - self.specification.warmup) > self.patience
+        if not self.drawing:
+            return np.zeros(len(self.chains), bool)
+        return self.collector.steps_waited(self.step - self.warmup.steps) > self.patience
 
     def advance(self) -> dict[str, Draws]:
-        """Make a few blocks, one alone while there is something to learn; new draws, by group."""
+        """Make a few blocks, or a round while there is something to learn; new draws, by group."""
         program = self.compile()
-        blocks = 1 if self.tuner.learning(self.step) else self._blocks
+        steps = self.block * self._blocks if self.warmup.steps >= 0 else self.warmup.round
         before, first, began = self.states.x, self.step, time.perf_counter()
-        self.step += blocks * self.block
-        scales = self.tuner.scales(first, blocks * self.block)
-        constants, carry = (self.kernel, self.target), (self.states, self.generators)
+        self.step += steps
+        scales = self.warmup.scales(first, steps)
+        constants, carry = (self.kernel, self.framed), (self.states, self.generators)
         (self.states, self.generators), trace = program(constants, carry, scales, self.trace)
         self.trace = trace
-        self.tuner.learn(trace, np.asarray(before), first)
+        self._warm_up(trace, np.asarray(before), first)
         new = self._collect(trace, first)
         now = time.perf_counter()
-        self.pace = (now - began) / blocks
-        drawing = max(0, self.step - max(first, self.specification.warmup)) / (self.step - first)
+        self.pace = (now - began) / (steps / self.block)
+        warmup = self.warmup.steps if self.warmup.steps >= 0 else self.step
+        drawing = max(0, self.step - max(first, warmup)) / (self.step - first)
         self.times["seconds"] += drawing * (now - self.since)
         self.times["warmup_seconds"] += (1 - drawing) * (now - self.since)
         self.since = now
         return new
 
+    def _warm_up(self, trace, before, first):
+        """Learn from a round, or see whether chains agree."""
+        if self.warmup.learning:
+            z = self.framed.coordinates(np.asarray(trace.x))
+            frame = self.warmup.learn(trace, np.concatenate([before[:, None], z], axis=1), first)
+            if frame is not None:
+                self._move_to_frame(trace.x[:, -1])
+        elif self.warmup.steps < 0:
+            self._watch(trace, first)
+            seen = mixing([self.online], self.step - self.warmup.learned_at)
+            self.warmup.settle(self.step, seen.r_hat)
+            if self.warmup.steps >= 0:
+                self.online = OnlineDiagnostics(len(self.chains), self.starts.shape[1])
+
+    def _move_to_frame(self, x):
+        """Go on where chains are, in other coordinates."""
+        self.framed = self._in_frame()
+        self.states = self._states_at(np.asarray(x))._replace(on=self.states.on)
+        self.program = None
+
+    def _watch(self, trace, first):
+        """Count frozen steps of warm-up as if they were draws."""
+        chains, steps = len(self.chains), trace.x.shape[1]
+        chain = np.repeat(np.arange(chains), steps)
+        step = np.tile(first + np.arange(steps), chains)
+        x = np.reshape(trace.x[:chains], (chains * steps, -1))
+        self.online.add(step // self.block, chain, step - self.warmup.learned_at, x)
+
     def _collect(self, trace, first) -> dict[str, Draws]:
         """What the steps after warm-up give, of those from `first` on."""
-        warmup = self.specification.warmup
-        if self.step <= warmup:
+        warmup = self.warmup.steps
+        if not self.drawing:
             return {}
         skip = max(0, warmup - first)
         after = jax.tree.map(lambda part: part[:, skip:], trace)
@@ -129,11 +186,13 @@ class TileRun:
     def steps_left(self) -> float:
         """About how many steps are still needed."""
         missing = max(0, self.collector.missing) / self.kernel.draw_share()
-        return max(0, self.specification.warmup - self.step) + missing
+        return self.warmup.left(self.step) + missing
 
     @property
     def _blocks(self):
         """As many as make looking cheap, but not many more than are still needed."""
+        if self.warmup.learning:
+            return self.warmup.round // self.block
         most = tile.blocks_at_once(len(self.starts), self.block)
         most = min(most, np.ceil(LOOK / self.pace))
         return int(np.clip(np.ceil(self.steps_left / self.block), 1, most))
@@ -143,7 +202,8 @@ class TileRun:
         every = {
             "step": np.int64(self.step),
             **{name: np.float64(seconds) for name, seconds in self.times.items()},
-            "sizes": np.array(list(self.tuner.found().values())),
+            "sizes": np.array(list(self.warmup.tuner.found().values())),
+            "warmup_steps": np.int64(self.warmup.steps),
             **self.collector.snapshot(),
         }
         return {name: np.array(array) for name, array in every.items()}
@@ -151,9 +211,7 @@ class TileRun:
     def snapshot(self) -> dict[str, np.ndarray]:
         """All that it needs to go on, as arrays by name that nothing changes afterwards."""
         every = {
-            "centres": self.tuner.centres,
-            "record": self.tuner.record,
-            "spread": np.float64(self.tuner.spread),
+            **self.warmup.snapshot(),
             **_named("state", self.states),
             **_named("generator", self.generators),
             **self.online.snapshot(),
@@ -164,13 +222,16 @@ class TileRun:
         """Go on from a snapshot."""
         self.step = int(snapshot["step"])
         self.times = {name: float(snapshot[name]) for name in PHASES}
-        self.tuner.centres = snapshot["centres"].copy()
-        self.tuner.record = snapshot["record"].copy()
-        self.tuner.spread = float(snapshot["spread"])
+        self.warmup.restore(snapshot)
+        self.framed, self.program = self._in_frame(), None
         self.states = _read(snapshot, "state", self.states)
         self.generators = _read(snapshot, "generator", self.generators)
         self.collector.restore(snapshot)
-        self.online.restore(snapshot, self.collector.visits[WITH_STATS].draws)
+        draws = self.collector.visits[WITH_STATS].draws
+        if self.warmup.steps < 0:  # the steps that `_watch` counted
+            frozen = 0 if self.warmup.learning else self.step - self.warmup.learned_at
+            draws = np.full_like(draws, frozen)
+        self.online.restore(snapshot, draws)
 
     def to_bytes(self) -> bytes:
         """All of it, its target included, for `from_bytes` in another process."""

@@ -1,65 +1,70 @@
-"""Warm-up: step sizes from whatever they were given as.
+"""The search for step sizes, and for the length of trajectories.
 
 Every step of every chain of a tile tries a size of its own, spread evenly in the logarithm over a
 range that narrows as more is known. Hard moves are there to travel: what their size is worth is the
 mean squared distance that proposals went, for it makes successive points least alike; of sizes
 almost as good the smallest is taken, whose proposals fail less. Where a Hard move is a trajectory
-of several slides, these are to be accepted in four cases of five, and there are to be as many as
-give the most effective draws per slide; of numbers almost as good the largest is taken, for what is
-slower than the rest. Long trajectories are tried less often, and by neighbours together, for chains
-that are computed side by side wait for the longest. Soft moves are to be accepted in two cases of
-five, as the paper has it. Off and On moves change sides, for which any small size will do: theirs
-is lowered if half of them are refused, and else left alone.
-
-Sizes are frozen after the last round, well before the first draw.
+of several slides, these are to be accepted in four cases of five. There are to be as many of them
+as give the most effective draws per slide in the slowest direction: of coordinates, of the widest
+direction, and of the squared distance from the middle. Of numbers almost as good the largest is
+taken, for what is slower still. Long trajectories are tried less often, and by neighbours together,
+for chains that are computed side by side wait for the longest. Soft moves are to be accepted in two
+cases of five, as the paper has it. Off and On moves change sides, for which any small size will do:
+theirs is lowered if half of them are refused, and else left alone.
 """
 
 import numpy as np
 
 from limpet.kernels.base import Kernel, Outcome
-from limpet.run.tile import LONGEST_BLOCK, Trace
+from limpet.run.tile import Trace
 
-ROUND = LONGEST_BLOCK  # steps between two narrowings
-SHARE = 0.75  # of warm-up spent on tuning; the rest forgets where it led
 CELLS = 20  # of the histogram, per factor of ten
 DECADES = 8.0  # how far a size may be turned, up or down
 FIRST, LAST = 4.0, 0.3  # half the range tried in the first round and in the last, in decades
-MOST_SLIDES = 128  # of a trajectory, lest a draw take too long
+NARROWING = 3  # rounds in which the range of sizes narrows, and then that of numbers of slides
+MOST_SLIDES = 2**14  # of a trajectory: only what has no end of its own meets it
 NEIGHBOURS = 8  # chains that try the same number of slides: no fewer than go side by side
 ALIKE = 0.1  # decades from the best step size at which a number of slides is judged
 FADING = 0.5  # of what was known a round ago
 TINY = 1e-300
 ENOUGH = 20  # proposals below which nothing is known
 NEARLY = 0.95  # of the best is as good as the best
+MOVED = 0.1  # decades by which a size changes that is not settled
+WATCHED = 32  # coordinates that are judged by: as many as R-hat is told of
+MOST_FOR_WIDEST = 512  # coordinates up to which the widest direction is looked for
 # multiples of these are spread evenly, also jointly
 GOLDEN = (0.7548776662466927, 0.5698402909980532, 0.6180339887498949, 0.41421356237309515)
 
 
 class Tuner:
-    """The search for one tile's step sizes; `record` is all that it knows."""
+    """The search for one tile's step sizes; what `snapshot` has is all that it knows."""
 
-    def __init__(self, kernel: Kernel, given: dict, width: int, warmup: int, crowded: bool = False):
+    def __init__(
+        self, kernel: Kernel, given: dict, shape: tuple[int, int], rounds: int | None, crowded: bool
+    ):
+        """For so many chains with so many numbers each; `rounds` is how many there are at most."""
         self.tunables = kernel.crowded_tunables if crowded else kernel.tunables
         self.given = given  # the sizes that the search started from
-        self.width = width
-        self.rounds = int(SHARE * warmup) // ROUND
+        self.width, n = shape
+        self.coordinates = np.unique(np.linspace(0, n - 1, min(n, WATCHED)).round().astype(int))
         cells = int(2 * DECADES * CELLS) + 1
         # of each tunable and cell: proposals, and what they were worth in all
         self.record = np.zeros((len(self.tunables), 2, cells))
         self.centres = np.zeros(len(self.tunables))  # decades from the sizes given
-        self.spread = 0.0  # variance of the chains' points, summed over coordinates
+        # of each direction: squared distances in all, by cell of the number of slides; variance
+        self.jumps = np.zeros((len(self.coordinates) + 2, cells))
+        self.variances = np.zeros(len(self.coordinates) + 2)
+        self.widest = np.full(n, n**-0.5)  # a unit vector
+        self.narrowed = 0.0  # 1 once sizes are known, 2 once numbers of slides are
+        few = rounds is not None and rounds <= 2 * NARROWING
+        self.pace = 2 / max(1, rounds - 1) if few else 1 / NARROWING
+        self.worth = 0.0  # effective draws per slide, as found last
 
-    def learning(self, step: int) -> bool:
-        """Whether sizes are still being tried at this step."""
-        return step < self.rounds * ROUND
+    SNAPSHOT = ("record", "centres", "jumps", "variances", "widest", "narrowed", "worth")
 
     def scales(self, first_step: int, steps: int) -> dict:
-        """The sizes of the tile's next steps, by name: arrays (width, steps)."""
-        if not self.learning(first_step):
-            shape = self.width, steps
-            return {name: np.broadcast_to(size, shape) for name, size in self.found().items()}
-        offsets = self._offsets(first_step, steps)
-        return self._sizes(offsets)
+        """The sizes to try in the tile's next steps, by name: arrays (width, steps)."""
+        return self._sizes(self._offsets(first_step, steps))
 
     def _sizes(self, offsets) -> dict:
         """The sizes that are so many decades from those given, by name."""
@@ -76,7 +81,7 @@ class Tuner:
         trial, together = step * self.width + chain, step * self.width + chain // NEIGHBOURS
         turned = np.empty((len(self.tunables), self.width, steps))
         for k, tunable in enumerate(self.tunables):
-            half = self._half_range(step // ROUND, tunable)
+            half = self._half_range(tunable)
             if tunable.whole:
                 turned[k] = self.centres[k] + _mostly_small(half, _even(k, together))
             else:
@@ -88,55 +93,80 @@ class Tuner:
         """The sizes as they were found."""
         return {name: size.item() for name, size in self._sizes(self.centres).items()}
 
-    def _half_range(self, now, tunable):
-        narrowed = 2 * np.minimum(now / max(1, self.rounds - 1), 1.0)
-        if (
-            tunable.whole
-        ):  # only once the size of slides is known, for many of them take long to try
-            return np.where(narrowed < 1, 0.0, LAST ** np.clip(narrowed - 1, 0, 1))
-        return FIRST * (LAST / FIRST) ** np.minimum(narrowed, 1.0)
+    @property
+    def slides(self) -> float:
+        """Slides of a trajectory, as found; 1 where that is not the tuner's to find."""
+        return max((self._size(k) for k, t in enumerate(self.tunables) if t.whole), default=1.0)
 
-    def learn(self, trace: Trace, before: np.ndarray, first_step: int):
-        """Take in what a block of steps, the first from `before`, was worth; maybe narrow."""
-        if not self.learning(first_step):
-            return
-        steps = trace.code.shape[1]
-        x = np.concatenate([before[:, None], trace.x], axis=1)
-        distance = np.sum(np.diff(x, axis=1) ** 2, axis=-1)
+    def _size(self, k: int) -> float:
+        tunable = self.tunables[k]
+        return float(_turn(tunable, self.given[tunable.names[0]], self.centres[k]))
+
+    def _half_range(self, tunable):
+        if tunable.whole:  # only once the size of slides is known: many of them take long to try
+            return 0.0 if self.narrowed < 1 else LAST ** np.clip(self.narrowed - 1, 0, 1)
+        return FIRST * (LAST / FIRST) ** min(self.narrowed, 1.0)
+
+    def learn(self, trace: Trace, z: np.ndarray, first_step: int) -> bool:
+        """Take in a round of steps, and narrow; whether sizes are about what they were.
+
+        `z` has the points (chain, step, number), also those before the first step.
+        """
         move = trace.code // len(Outcome)
-        offsets = self._offsets(first_step, steps)
+        offsets = self._offsets(first_step, move.shape[1])
+        total = np.sum(np.diff(z, axis=1) ** 2, axis=-1)
+        seen = self._directions(z)
+        variances = np.var(seen[:, :, 1:], axis=(1, 2))
+        self.variances = variances if not self.variances.any() else (variances + self.variances) / 2
         for k, tunable in enumerate(self.tunables):
             mine = np.isin(move, tunable.moves)
             if tunable.whole:  # what the number is worth is seen with steps of the right size only
                 mine &= np.abs(offsets[0] - self.centres[0]) < ALIKE
             cell = np.rint((offsets[k][mine] + DECADES) * CELLS).astype(int)
-            worth = (distance if tunable.acceptance is None else trace.acceptance)[mine]
+            worth = (total if tunable.acceptance is None else trace.acceptance)[mine]
             self.record[k, 0] += np.bincount(cell, minlength=self.record.shape[2])
             self.record[k, 1] += np.bincount(cell, worth, minlength=self.record.shape[2])
-        self.spread = max(FADING * self.spread, np.var(trace.x, axis=(0, 1)).sum())
-        if (first_step + steps) % ROUND == 0:
-            self._narrow((first_step + steps) // ROUND - 1)
+            if tunable.whole:
+                for jumps, direction in zip(self.jumps, seen, strict=True):
+                    distance = np.diff(direction, axis=1)[mine] ** 2
+                    jumps += np.bincount(cell, distance, minlength=len(jumps))
+        before = self.centres.copy()
+        self._narrow()
+        if len(self.widest) <= MOST_FOR_WIDEST:
+            rows = z[:, 1:].reshape(-1, z.shape[2])
+            self.widest = np.linalg.eigh(np.atleast_2d(np.cov(rows, rowvar=False)))[1][:, -1]
+        settled = self.narrowed >= 2 or not any(t.whole for t in self.tunables)
+        self.narrowed = min(self.narrowed + self.pace, 2.0)
+        return settled and bool((np.abs(self.centres - before) <= MOVED).all())
 
-    def _narrow(self, now):
+    def _directions(self, z: np.ndarray) -> np.ndarray:
+        """What is watched of points (chain, step, number), a row (chain, step) for each."""
+        watched = z[:, :, self.coordinates]
+        middle = watched.mean(axis=(0, 1))
+        distance = np.sum((watched - middle) ** 2, axis=2)
+        return np.stack([*np.moveaxis(watched, 2, 0), z @ self.widest, distance])
+
+    def _narrow(self):
         decades = np.arange(self.record.shape[2]) / CELLS - DECADES
         for k, tunable in enumerate(self.tunables):
-            reach = self._half_range(now, tunable) / (4 if tunable.acceptance is None else 8)
-            reach = max(reach, 1 / CELLS)
+            half = self._half_range(tunable)
+            reach = max(half / (4 if tunable.acceptance is None else 8), 1 / CELLS)
             blur = np.exp(-0.5 * ((decades[:, None] - decades) / reach) ** 2)
             tried, worth = self.record[k] @ blur
             known = (tried >= (ENOUGH if tunable.whole else 1)) & (
                 tunable.may_grow | (decades <= 0)
             )
-            if self.record[k, 0].sum() < ENOUGH or not known.any():
-                continue
-            if tunable.whole and not self._half_range(now, tunable):
+            if self.record[k, 0].sum() < ENOUGH or not known.any() or not half:
                 continue
             value = np.where(known, worth / np.maximum(tried, 1), 0.0)
             if tunable.whole:
                 slides = _turn(tunable, self.given[tunable.names[0]], decades)
                 slides = (self.record[k, 0] * slides) @ blur / np.maximum(tried, 1)
-                value = np.where(known, self._effective(value) / np.maximum(slides, 1), 0.0)
+                effective = self._effective(self.jumps @ blur / np.maximum(tried, 1))
+                value = np.where(known, effective / np.maximum(slides, 1), 0.0)
+                self.worth = float(value.max())
                 self.record[k] *= FADING  # of other step sizes
+                self.jumps *= FADING
             best = NEARLY * value.max()
             if not best:  # no proposal succeeded: the steps are too large
                 self.centres[k] = decades[known].min()
@@ -147,11 +177,32 @@ class Tuner:
             else:
                 self.centres[k] = decades[value >= best].min()
 
-    def _effective(self, distance):
-        """Effective draws in a draw, from the mean squared distance between successive ones."""
-        # a correlation of rho between them means a distance of 2 (1 - rho) variances
-        rho = np.maximum(1 - distance / max(2 * self.spread, TINY), 0.0)
-        return (1 - rho) / (1 + rho)
+    def _effective(self, distances):
+        """Effective draws in a draw of the slowest direction, from mean squared distances."""
+        # a correlation of rho between draws means a distance of 2 (1 - rho) variances
+        variances = np.maximum(2 * self.variances, TINY)[:, None]
+        rho = np.maximum(1 - distances / variances, 0.0)
+        moves = self.variances > 0
+        return ((1 - rho) / (1 + rho))[moves].min(axis=0, initial=1.0)
+
+    def begin_again(self, change: np.ndarray):
+        """The axes of z were stretched by these: what is known of sizes is in old units."""
+        self.record[...], self.jumps[...], self.variances[...] = 0, 0, 0
+        shift = -np.log10(np.median(change))  # of lengths in most directions
+        for k, tunable in enumerate(self.tunables):
+            if not tunable.whole and tunable.may_grow:
+                self.centres[k] = np.clip(self.centres[k] + shift, -DECADES, DECADES)
+        self.narrowed = min(self.narrowed, 1 - self.pace)
+
+    def snapshot(self) -> dict[str, np.ndarray]:
+        """All that it knows, by name."""
+        return {name: np.array(getattr(self, name), float) for name in self.SNAPSHOT}
+
+    def restore(self, snapshot: dict[str, np.ndarray]):
+        """Go on from a snapshot."""
+        for name in self.SNAPSHOT:
+            array = snapshot[name]
+            setattr(self, name, array.copy() if array.ndim else float(array))
 
 
 def _even(k, trial):

@@ -8,6 +8,7 @@ them has theirs. Whichever needs fewer colours is used.
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -70,9 +71,13 @@ class Colouring:
         return self.colours[s.unknowns], s.constraints
 
     def values_and_entries(
-        self, function: Callable, x: Float[Array, " n"]
+        self, given: Callable, x: Float[Array, " n"], *data: Any
     ) -> tuple[Float[Array, " m"], Float[Array, " entries"]]:
-        """The function at x, and the entries of its derivatives."""
+        """The function of a point and data at x, and the entries of its derivatives."""
+
+        def function(x: Float[Array, " n"]) -> Float[Array, " m"]:
+            return given(x, *data)
+
         if self.reverse:
             values, pull_back = jax.vjp(function, x)
             derivatives = jax.vmap(pull_back)(jnp.asarray(self._seeds))[0]

@@ -1,0 +1,75 @@
+"""The coordinates z in which chains move: x = T (c + B z), made so that draws are round in them.
+
+Slides have one size in all directions of z, and trajectories one length. B is diagonal or lower
+triangular, and found in warm-up (`limpet.run.shape`); T adds up differences along a spanning forest
+of bonds (`limpet.sparse.forest`), where there are bonds. Both are linear, and determinants are one,
+so that the law of z is that of x. The numbers c and B are data of the compiled program: others need
+no new one.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.linalg import solve_triangular
+
+from limpet.shapes import Vector
+from limpet.sparse.forest import Forest
+
+
+class Frame(NamedTuple):
+    """Where the origin of z is, and how long its axes are."""
+
+    centre: Vector
+    scale: Float[Array, "..."]  # n numbers, or a lower triangular n x n matrix
+
+    @classmethod
+    def plain(cls, n: int) -> "Frame":
+        """That in which z is x."""
+        return cls(np.zeros(n), np.ones(n))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether z is x."""
+        return self.scale.ndim == 1 and not self.centre.any() and bool((self.scale == 1).all())
+
+    def stretch(self, z: Vector) -> Vector:
+        """From z to c + B z."""
+        if self.scale.ndim == 1:
+            return self.centre + self.scale * z
+        return self.centre + jnp.tril(self.scale) @ z
+
+    def shrink(self, u: Any) -> Any:
+        """From c + B z to z; of NumPy's arrays also of many points, a number of z the last axis."""
+        if self.scale.ndim == 1:
+            return (u - self.centre) / self.scale
+        if isinstance(u, jax.Array):
+            return jax.scipy.linalg.solve_triangular(self.scale, u - self.centre, lower=True)
+        rows = (u - self.centre).reshape(-1, u.shape[-1])
+        return solve_triangular(self.scale, rows.T, lower=True).T.reshape(u.shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class InFrame:
+    """A function of x as a function of z, given the frame and whatever else it is given."""
+
+    function: Callable
+    forest: Forest | None
+
+    def __call__(self, z: Vector, given: tuple[Any, ...]) -> Any:
+        """What the function is there."""
+        frame, *data = given
+        return self.function(self.point(frame, z), *data)
+
+    def point(self, frame: Frame, z: Vector) -> Vector:
+        """From z to x."""
+        u = frame.stretch(z)
+        return u if self.forest is None else self.forest.positions(u)
+
+    def coordinates(self, frame: Frame, x: Any) -> Any:
+        """From x to z; of NumPy's arrays also of many points, as `Frame.shrink`."""
+        return frame.shrink(x if self.forest is None else self.forest.differences(x))

@@ -1,0 +1,132 @@
+"""What warm-up learns of the shape of a tile's draws: the frame in which they are round.
+
+Each round of warm-up looks at the draws in the coordinates z that it had, and stretches the axes of
+z by how wide the draws were. So a coordinate that is a thousand times wider than the others is
+found in a few rounds, each of which goes thirty times as far as the last. Widths are quantiles,
+which neither heavy tails nor a few chains that are still on their way spoil.
+"""
+
+from typing import Any
+
+import numpy as np
+from scipy.linalg import eigh
+
+from limpet.frame import Frame
+
+ROUND_ENOUGH = 3.0  # ratio of widths up to which coordinates are left as the user has them: a choice
+SETTLED = 1.5  # ratio of widths in z below which they are as wide as they will be: a choice
+NARROWEST = 1e-5  # of the widest: beyond it digits go
+QUANTILES = (0.1587, 0.8413)  # one standard deviation from the middle of a Gaussian
+MOST_FULL = 128  # unknowns up to which a triangular B is thought of: it has as many squared
+ROWS_FOR_FULL = 4  # times as many rows as unknowns are needed to tell how these go together
+MOST_ROWS = 2_048  # that are looked at: widths are known to a few per cent by them
+CLIP = 4.0  # widths from the middle beyond which a draw counts as this far: heavy tails
+SHRUNK = 1e-3  # towards independence, with as many rows as unknowns; less with more (as Stan has it)
+
+
+class Shape:
+    """The frame of one tile, and whether it may still change."""
+
+    def __init__(self, n: int, learns: bool, may_be_full: bool, given: np.ndarray | None = None):
+        self.n, self.learns = n, learns
+        self.may_be_full = learns and may_be_full and 1 < n <= MOST_FULL
+        self.frame = Frame.plain(n)
+        if given is not None:
+            self.frame = Frame(np.zeros(n), unit_determinant(given))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether B is a triangular matrix."""
+        return self.frame.scale.ndim == 2
+
+    def learn(self, z: np.ndarray) -> Frame | None:
+        """The frame after a round with draws at these z (chain, step, n); None if as it was."""
+        if not self.learns:
+            return None
+        rows = _latest(z)
+        middle, widths = _widths(rows)
+        found = self._full(rows, middle, widths) if self.is_full else self._diagonal(middle, widths)
+        return found if found is not None and np.isfinite(found.scale).all() else None
+
+    def _diagonal(self, middle: np.ndarray, widths: np.ndarray) -> Frame | None:
+        scale = self.frame.scale * widths
+        scale = unit_determinant(np.maximum(scale, NARROWEST * scale.max()))
+        plain = (self.frame.scale == 1).all()
+        least = ROUND_ENOUGH if plain else SETTLED
+        change = scale / self.frame.scale
+        if change.max() <= least * change.min():
+            return None
+        return Frame(self.frame.centre + self.frame.scale * middle, scale)
+
+    def _full(self, rows: np.ndarray, middle: np.ndarray, widths: np.ndarray) -> Frame | None:
+        covariance = _covariance(rows, middle, widths)
+        lengths = np.sqrt(np.maximum(eigh(covariance, eigvals_only=True), 0))
+        if lengths[-1] <= SETTLED * lengths[0]:
+            return None
+        scale = unit_determinant(self.frame.scale @ np.linalg.cholesky(covariance))
+        return Frame(self.frame.centre + self.frame.scale @ middle, scale)
+
+    def full(self, z: np.ndarray) -> Frame | None:
+        """A frame with a triangular B, if it would make draws at these z (chain, step, n) rounder.
+
+        They count as round if no direction is `ROUND_ENOUGH` times as wide as another.
+        """
+        rows = _latest(z)
+        if not self.may_be_full or self.is_full or len(rows) < ROWS_FOR_FULL * self.n:
+            return None
+        middle, widths = _widths(rows)
+        covariance = _covariance(rows, middle, widths)
+        lengths = np.sqrt(np.maximum(eigh(covariance, eigvals_only=True), 0))
+        if not lengths[-1] > ROUND_ENOUGH * lengths[0]:
+            return None
+        scale = self.frame.scale[:, None] * np.linalg.cholesky(covariance)
+        return Frame(self.frame.centre + self.frame.scale * middle, unit_determinant(scale))
+
+    def snapshot(self) -> dict[str, np.ndarray]:
+        """All that it knows; B is a matrix wherever it may become one."""
+        scale = self.frame.scale
+        if self.may_be_full and not self.is_full:
+            scale = np.diag(scale)
+        return {
+            "frame_centre": self.frame.centre,
+            "frame_scale": scale,
+            "frame_is_full": np.bool_(self.is_full),
+        }
+
+    def restore(self, snapshot: dict[str, Any]):
+        """Go on from a snapshot."""
+        scale = snapshot["frame_scale"].copy()
+        if scale.ndim == 2 and not snapshot["frame_is_full"]:
+            scale = np.diag(scale).copy()
+        self.frame = Frame(snapshot["frame_centre"].copy(), scale)
+
+
+def unit_determinant(scale: np.ndarray) -> np.ndarray:
+    """The same shape with determinant one."""
+    axes = np.abs(np.diag(scale) if scale.ndim == 2 else scale)
+    return scale / np.exp(np.mean(np.log(axes)))
+
+
+def _latest(z: np.ndarray) -> np.ndarray:
+    """Some of the last draws, as rows."""
+    steps = max(1, min(z.shape[1] // 2, MOST_ROWS // z.shape[0]))
+    return z[:, -steps:].reshape(-1, z.shape[2])
+
+
+def _widths(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The middle and half the width of each coordinate; what never moves is as wide as others."""
+    low, middle, high = np.quantile(rows, [QUANTILES[0], 0.5, QUANTILES[1]], axis=0)
+    widths = (high - low) / 2
+    moves = np.isfinite(widths) & (widths > 0)
+    usual = np.median(widths[moves]) if moves.any() else 1.0
+    return np.where(moves, middle, 0.0), np.where(moves, widths, usual)
+
+
+def _covariance(rows: np.ndarray, middle: np.ndarray, widths: np.ndarray) -> np.ndarray:
+    """Of the rows, in units in which widths are those given; those far out count as less far."""
+    u = np.clip((rows - middle) / widths, -CLIP, CLIP)
+    covariance = np.atleast_2d(np.cov(u, rowvar=False))
+    count, n = u.shape
+    diagonal = np.maximum(np.diag(covariance), SHRUNK)
+    covariance = (count * covariance + n * SHRUNK * np.diag(diagonal)) / (count + n)
+    return covariance * np.outer(widths, widths)

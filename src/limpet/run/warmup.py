@@ -1,0 +1,153 @@
+"""Warm-up of one tile: rounds that learn, then steps with all found that forget where these led.
+
+A round tries sizes (`limpet.run.tuning`) and looks at the shape of the draws (`limpet.run.shape`);
+it has about as many steps of all chains together whatever their number. Trajectories are short at
+first, and long ones are tried only when sizes and shape are known. Nothing changes afterwards: all
+that is found is frozen before the first draw.
+
+With a given number of steps, three quarters of them are for rounds. Without one, rounds end when
+sizes and shape have been about the same in two of them, and warm-up when its frozen steps show that
+chains agree, or at `LONGEST`.
+"""
+
+import numpy as np
+
+from limpet.frame import Frame
+from limpet.kernels.base import Kernel
+from limpet.run.mixing import APART
+from limpet.run.shape import Shape
+from limpet.run.tile import Trace
+from limpet.run.tuning import Tuner
+
+SHARE = 0.75  # of a warm-up of given length that is spent on rounds
+LONGEST = 1_000  # steps of one that ends by itself
+TRIALS = 2_048  # steps of all chains together in a round, about
+SHORTEST_ROUND, LONGEST_ROUND = 16, 64  # steps
+QUIET = 2  # rounds in which nothing changes, after which rounds end
+LAST_ROUNDS = 3  # of a given number, in which sizes settle: the frame does not change in them
+LONG = 8  # slides of a trajectory from which on a triangular frame is tried, for it may save some
+BETTER = 1.25  # times as many effective draws per slide, by which it must be better: it costs more
+
+
+class Warmup:
+    """How far a tile's warm-up is, and what it has found."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        given: dict,
+        starts: np.ndarray,
+        steps: int | None,
+        crowded: bool,
+        shape: Shape,
+    ):
+        """Of so many steps, or as many as it takes; `given` are the sizes that it begins with."""
+        width, _ = starts.shape
+        self.round = round_steps(width)
+        self.most = (int(SHARE * steps) if steps is not None else LONGEST) // self.round
+        self.adaptive = steps is None
+        self.shape = shape
+        self.tuner = Tuner(
+            kernel, given, starts.shape, None if self.adaptive else self.most, crowded
+        )
+        self.rounds, self.quiet = 0, 0
+        self.learned_at = 0 if self.most == 0 else -1  # steps after which rounds ended
+        self.steps = -1 if steps is None else steps  # of all warm-up; -1 while it is not known
+        self.before = np.zeros(len(self.tuner.centres) + 1)  # sizes and worth of a diagonal frame
+        self.diagonal = np.zeros((2, starts.shape[1]))  # its centre and scale
+        self.trial = 0  # of a triangular frame: 0 not yet, 1 under way, 2 over
+
+    @property
+    def learning(self) -> bool:
+        """Whether sizes are still being tried."""
+        return self.learned_at < 0
+
+    def is_over(self, step: int) -> bool:
+        """Whether a chain that has made so many steps is past it."""
+        return 0 <= self.steps < step
+
+    def settling(self, step: int) -> bool:
+        """Whether all is frozen, but it is not known yet when warm-up will be over."""
+        return not self.learning and self.steps < 0
+
+    def left(self, step: int) -> int:
+        """About how many steps are left after so many: at most, where it ends by itself."""
+        return max(0, (LONGEST if self.steps < 0 else self.steps) - step)
+
+    def scales(self, first_step: int, steps: int) -> dict:
+        """The sizes of the tile's next steps, by name: arrays (width, steps)."""
+        if self.learning:
+            return self.tuner.scales(first_step, steps)
+        shape = self.tuner.width, steps
+        return {name: np.broadcast_to(size, shape) for name, size in self.tuner.found().items()}
+
+    def learn(self, trace: Trace, z: np.ndarray, first_step: int) -> Frame | None:
+        """Take in a round: the frame from here on, if it is another one.
+
+        `z` has the points of all chains (chain, step, number), also those before the first step.
+        """
+        same = self.tuner.learn(trace, z, first_step)
+        self.rounds += 1
+        frame = None
+        if self.rounds > 1 and (self.adaptive or self.rounds <= self.most - LAST_ROUNDS):
+            frame = self.shape.learn(z[:, 1:])  # the first round is too wild to look at
+        self.quiet = self.quiet + 1 if same and frame is None else 0
+        if frame is None and self.quiet >= QUIET:
+            frame = self._other_frame(z)
+        if frame is not None:
+            self.tuner.begin_again(self._change(frame))
+            self.shape.frame, self.quiet = frame, 0
+        if self.rounds >= self.most or (self.adaptive and self.quiet >= QUIET):
+            self.learned_at = first_step + trace.code.shape[1]
+        return frame
+
+    def _other_frame(self, z: np.ndarray) -> Frame | None:
+        """A triangular frame if it is worth trying, or the diagonal one if that was better."""
+        tuner, shape = self.tuner, self.shape
+        if self.trial == 0 and tuner.slides >= LONG:
+            frame = shape.full(z[:, 1:])
+            if frame is not None:
+                self.trial = 1
+                self.before = np.array([*tuner.centres, tuner.worth])
+                self.diagonal = np.stack([shape.frame.centre, shape.frame.scale])
+            return frame
+        if self.trial == 1:
+            self.trial = 2
+            if tuner.worth < BETTER * self.before[-1]:
+                return Frame(*self.diagonal)
+        return None
+
+    def _change(self, frame: Frame) -> np.ndarray:
+        """By how much each axis is longer than it was."""
+        now, then = (
+            np.diag(scale) if scale.ndim == 2 else scale
+            for scale in (frame.scale, self.shape.frame.scale)
+        )
+        return now / then
+
+    def settle(self, step: int, r_hat: float):
+        """End warm-up after so many steps, if chains agree that well."""
+        if r_hat <= APART or step >= LONGEST:
+            self.steps = step
+
+    def snapshot(self) -> dict[str, np.ndarray]:
+        """All that it knows, by name."""
+        whole = [self.rounds, self.quiet, self.learned_at, self.trial]
+        known = {"warmup": np.array(whole), "diagonal_sizes": self.before}
+        known |= {"diagonal_frame": self.diagonal, "warmup_steps": np.int64(self.steps)}
+        return known | self.tuner.snapshot() | self.shape.snapshot()
+
+    def restore(self, snapshot: dict[str, np.ndarray]):
+        """Go on from a snapshot."""
+        self.rounds, self.quiet, self.learned_at, self.trial = snapshot["warmup"].tolist()
+        self.steps = int(snapshot["warmup_steps"])
+        self.before = snapshot["diagonal_sizes"].copy()
+        self.diagonal = snapshot["diagonal_frame"].copy()
+        self.tuner.restore(snapshot)
+        self.shape.restore(snapshot)
+
+
+def round_steps(width: int) -> int:
+    """Steps of a round of so many chains."""
+    steps = 1 << max(0, (TRIALS - 1) // width).bit_length()
+    return int(np.clip(steps, SHORTEST_ROUND, LONGEST_ROUND))
