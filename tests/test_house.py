@@ -16,7 +16,7 @@ ROOMS = [
     ["shapes"],
     ["layout", "engine"],
     ["coordinates"],
-    ["target_checks", "frame"],
+    ["target_checks", "frame", "derivatives"],
     ["target"],
     ["geometry", "models"],
     ["kernels"],

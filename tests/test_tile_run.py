@@ -33,6 +33,7 @@ sys.stdout.buffer.write(pickle.dumps((run.to_bytes(), draws)))
 """
 RUNS = {  # a kernel, its index of a tile, and what is asked for
     "lifted": (limpet.Lifted(), 0, {"chains": 5, "draws": 700, "warmup": 500, "thin": 1}),
+    "learning": (limpet.Lifted(), 0, {"chains": 21, "draws": 700, "warmup": None, "thin": 1}),
     "sas": (
         limpet.SAS(),
         1,
@@ -47,16 +48,18 @@ def block_by_block(monkeypatch):
 
 
 def begin(kernel, index, asked):
-    """A tile of a run on a circle, at its start."""
+    """A tile of a run on a cylinder that is a hundred times as long as it is wide, at its start."""
     target = limpet.Target(
-        lambda x: jnp.array([x @ x - 1]), 0.05, log_density=lambda x: -(x[0] ** 2)
+        lambda x: jnp.array([x[0] ** 2 + x[1] ** 2 - 1]),
+        0.05,
+        log_density=lambda x: -(x[0] ** 2) - (x[2] / 100) ** 2,
     )
-    layout, _ = read_points("start", [1.0, 0.0])
-    target = target.freeze(jnp.array([1.0, 0.0]))
-    asked = {"keep_surface": False, "seed": 7} | asked
+    layout, _ = read_points("start", [1.0, 0.0, 0.0])
+    target = target.freeze(jnp.array([1.0, 0.0, 0.0]))
+    asked = {"keep_surface": False, "seed": 7, "scale": "learn"} | asked
     specification = sampling._specify(kernel, target, layout, Coordinates(), **asked)
     angle = np.linspace(0.0, 6.0, specification.width)
-    starts = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    starts = np.stack([np.cos(angle), np.sin(angle), 0 * angle], axis=1)
     return TileRun(specification, kernel, target, index, starts)
 
 
@@ -84,10 +87,10 @@ def put(run, every):
 
 @pytest.mark.parametrize("kind", RUNS)
 def test_a_tile_is_the_same_wherever_it_is_advanced(kind):
-    """By three processes in turn, through bytes only; from warm-up, and while it draws."""
+    """By four processes in turn, through bytes only; from warm-up, and while it draws."""
     run = begin(*RUNS[kind])
     packed, away = run.to_bytes(), []
-    for until in (130, 800, 10**9):
+    for until in (130, 400, 800, 10**9):
         worker = [sys.executable, "-c", WORKER, str(until)]
         answer = subprocess.run(worker, input=packed, capture_output=True, check=True).stdout
         packed, draws = pickle.loads(answer)
@@ -105,7 +108,9 @@ def test_a_tile_is_the_same_wherever_it_is_advanced(kind):
     assert ours.keys() == theirs.keys()
     for name in ours.keys() - PHASES.keys():
         np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
-    assert not np.array_equal(run.tuner.centres, np.zeros(len(run.tuner.centres)))
+    scale = run.warmup.shape.frame.scale
+    assert scale.max() > 20 * scale.min()  # it learned while it travelled
+    assert not np.array_equal(run.warmup.tuner.centres, np.zeros(len(run.warmup.tuner.centres)))
 
 
 def test_a_tile_goes_on_from_its_snapshot_and_leaves_it_alone():

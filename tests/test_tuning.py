@@ -7,7 +7,7 @@ from models import torus
 import limpet
 from limpet.paper import ellipsoid_sphere, two_spheres
 from limpet.paper.sokal import windowed_time
-from limpet.run.tuning import NEIGHBOURS, ROUND, Tuner
+from limpet.run.tuning import NEIGHBOURS, Tuner
 
 EPS = 0.005
 MODELS = {
@@ -121,11 +121,11 @@ def test_trajectories_are_found_from_afar(model, hrd):
 
 
 def test_long_trajectories_are_tried_by_neighbours_together_and_take_no_more_slides():
-    kernel, width, warmup = limpet.Lifted(), 128, 1_000
-    tuner = Tuner(kernel, {"step_size": 1.0, "steps": 8}, width, warmup)
-    middle = tuner.rounds // 2 * ROUND  # from here on numbers of slides are tried
-    steps = tuner.scales(middle, ROUND)["steps"]
-    assert (steps.reshape(-1, NEIGHBOURS, ROUND) == steps[::NEIGHBOURS, None]).all()
+    tuner = Tuner(limpet.Lifted(), {"step_size": 1.0, "steps": 8}, (128, 3), None, False)
+    assert (tuner.scales(0, 64)["steps"] == 8).all()
+    tuner.narrowed = 1.0  # from here on numbers of slides are tried
+    steps = tuner.scales(0, 64)["steps"]
+    assert (steps.reshape(-1, NEIGHBOURS, 64) == steps[::NEIGHBOURS, None]).all()
     assert steps.min() == 1
     assert steps.max() > 70
     assert 7.5 < steps.mean() < 8.5  # 8, but for rounding

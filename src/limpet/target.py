@@ -15,15 +15,14 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
+from limpet.derivatives import paired, values_and_normals, values_and_normals_once
 from limpet.engine.cache import keep_programs
 from limpet.errors import InputError, PrecisionWarning, warn
 from limpet.frame import Frame, InFrame
-from limpet.lanes.primitives import sparse
 from limpet.layout import Layout
 from limpet.shapes import Normals, Values, Vector
 from limpet.sparse.colours import Colouring, find_colouring
 from limpet.sparse.forest import ForestColouring
-from limpet.sparse.normals import SparseNormals
 from limpet.target_checks import (
     CHECKS,
     CROWDED_UNFORCED,
@@ -43,9 +42,6 @@ from limpet.target_checks import (
     trace,
 )
 
-# Most constraints whose gradients are taken one by one: fewer operations where many entries are
-# zero, but code that grows with their number, as unrolled matrices do (limpet.geometry.linalg).
-MOST_ONE_BY_ONE = 8
 MODES = ("forward", "reverse")
 FUNCTIONS = ("q", "eps", "log_density", "inside")  # the user's; eps may be numbers
 
@@ -167,7 +163,7 @@ class Target:
         """q(x) / eps and its gradients, one a column."""
         # a frozen function is traced once, wherever it is used
         frozen = isinstance(self.q, Frozen | InFrame)
-        return (_values_and_normals_once if frozen else _values_and_normals)(self, x)
+        return (values_and_normals_once if frozen else values_and_normals)(self, x)
 
     def values_and_dense_normals(self, x: Vector) -> tuple[Values, Float[Array, "n m"]]:
         """The same, where constraints are so many that all entries are kept."""
@@ -181,7 +177,7 @@ class Target:
         normals_at = self.values_and_dense_normals
         if self.derivatives == "forward":
             values, normals = normals_at(x)
-            return values, normals, lambda W: self.gradient(lambda x: _paired(W, normals_at(x)), x)
+            return values, normals, lambda W: self.gradient(lambda x: paired(W, normals_at(x)), x)
         (values, normals), pull_back = jax.vjp(normals_at, x)
         nothing = jnp.zeros_like(values)
         return values, normals, lambda W: pull_back((nothing, W))[0]
@@ -338,42 +334,6 @@ def _rebuild(program: tuple[Any, ...], numbers: tuple[Any, ...]) -> Target:
     target.eps = target.scale if eps is None else eps
     return target
 
-
-def _values_and_normals(target: Target, x: Vector) -> tuple[Values, Normals]:
-    if target.colouring is not None:
-        structure = target.colouring.structure
-        if not target.has_fixed_eps:
-            values, entries = target.colouring.values_and_entries(target.values, x)
-            return values, SparseNormals(entries, structure)
-        q, entries = target.colouring.values_and_entries(target.q, x, *target.more)
-        scale = jnp.broadcast_to(1 / target.eps, q.shape)[structure.constraints]
-        return q / target.eps, SparseNormals(entries * scale, structure)
-    mode = target.derivatives or ("forward" if target.is_crowded(x) else "reverse")
-    if mode == "forward":
-        return _values_and_normals_forward(target, x)
-    values, pull_back = jax.vjp(target.values, x)
-    m = len(values)
-    if m > MOST_ONE_BY_ONE:
-        normals = jax.vmap(pull_back, out_axes=-1)(sparse(jnp.eye(m)))[0]
-    else:
-        normals = jnp.stack([pull_back(sparse(row))[0] for row in np.eye(m)], axis=-1)
-    return values, sparse(normals)
-
-
-def _values_and_normals_forward(target: Target, x: Vector) -> tuple[Values, Array]:
-    """The same by derivatives along each unknown: cheaper where these are few."""
-
-    def along(direction: Vector) -> tuple[Values, Values]:
-        return jax.jvp(target.values, (x,), (direction,))
-
-    return jax.vmap(along, out_axes=(None, 0))(sparse(jnp.eye(len(x))))
-
-
-def _paired(W: Array, values_and_normals: tuple[Values, Array]) -> Array:
-    return jnp.sum(W * values_and_normals[1])
-
-
-_values_and_normals_once = jax.jit(_values_and_normals)
 
 # eps and data are numbers, the functions are part of the program: others of the former need no new
 # compilation.

@@ -70,7 +70,11 @@ class Reporter:
             else:
                 rate, left = pace, (asked - drawn) / pace
         least = min(self.tiles, key=lambda tile: tile.step)
-        longest = least.step + least.warmup.left(least.step) if self.phase == "warmup" else least.warmup.steps
+        longest = (
+            least.step + least.warmup.left(least.step)
+            if self.phase == "warmup"
+            else least.warmup.steps
+        )
         mixed = UNKNOWN if self.phase in ("compile", "warmup") else self.mixing()
         return Progress(
             phase=self.phase,

@@ -13,15 +13,22 @@ from scipy.linalg import eigh
 
 from limpet.frame import Frame
 
-ROUND_ENOUGH = 3.0  # ratio of widths up to which coordinates are left as the user has them: a choice
-SETTLED = 1.5  # ratio of widths in z below which they are as wide as they will be: a choice
+ROUND_ENOUGH = (
+    3.0  # ratio of widths up to which coordinates are left as the user has them: a choice
+)
+SETTLED = 2.0  # ratio of widths in z below which they are as wide as they will be: a choice
+DRAWS_APART = 16  # steps of a chain that count as one independent draw, until chains are known
+NOISE = 3.0  # standard errors by which ratios of widths may be off
 NARROWEST = 1e-5  # of the widest: beyond it digits go
 QUANTILES = (0.1587, 0.8413)  # one standard deviation from the middle of a Gaussian
 MOST_FULL = 128  # unknowns up to which a triangular B is thought of: it has as many squared
-ROWS_FOR_FULL = 4  # times as many rows as unknowns are needed to tell how these go together
+DRAWS_FOR_FULL = 4  # times as many as unknowns are needed to tell how these go together
 MOST_ROWS = 2_048  # that are looked at: widths are known to a few per cent by them
+TINY = 1e-300
 CLIP = 4.0  # widths from the middle beyond which a draw counts as this far: heavy tails
-SHRUNK = 1e-3  # towards independence, with as many rows as unknowns; less with more (as Stan has it)
+SHRUNK = (
+    1e-3  # towards independence, with as many rows as unknowns; less with more (as Stan has it)
+)
 
 
 class Shape:
@@ -39,45 +46,54 @@ class Shape:
         """Whether B is a triangular matrix."""
         return self.frame.scale.ndim == 2
 
-    def learn(self, z: np.ndarray) -> Frame | None:
-        """The frame after a round with draws at these z (chain, step, n); None if as it was."""
+    def learn(self, z: np.ndarray, worth: float) -> Frame | None:
+        """The frame after a round with draws at these z (chain, step, n); None if as it was.
+
+        `worth` is how many independent draws one counts for, as far as that is known.
+        """
         if not self.learns:
             return None
-        rows = _latest(z)
+        rows, independent = _latest(z, worth)
         middle, widths = _widths(rows)
-        found = self._full(rows, middle, widths) if self.is_full else self._diagonal(middle, widths)
+        if self.is_full:
+            found = self._full(rows, middle, widths, independent)
+        else:
+            found = self._diagonal(middle, widths, independent)
         return found if found is not None and np.isfinite(found.scale).all() else None
 
-    def _diagonal(self, middle: np.ndarray, widths: np.ndarray) -> Frame | None:
+    def _diagonal(self, middle: np.ndarray, widths: np.ndarray, independent: float) -> Frame | None:
         scale = self.frame.scale * widths
         scale = unit_determinant(np.maximum(scale, NARROWEST * scale.max()))
         plain = (self.frame.scale == 1).all()
-        least = ROUND_ENOUGH if plain else SETTLED
+        least = (ROUND_ENOUGH if plain else SETTLED) * (1 + NOISE / np.sqrt(2 * independent))
         change = scale / self.frame.scale
         if change.max() <= least * change.min():
             return None
         return Frame(self.frame.centre + self.frame.scale * middle, scale)
 
-    def _full(self, rows: np.ndarray, middle: np.ndarray, widths: np.ndarray) -> Frame | None:
+    def _full(
+        self, rows: np.ndarray, middle: np.ndarray, widths: np.ndarray, independent: float
+    ) -> Frame | None:
         covariance = _covariance(rows, middle, widths)
-        lengths = np.sqrt(np.maximum(eigh(covariance, eigvals_only=True), 0))
-        if lengths[-1] <= SETTLED * lengths[0]:
+        # of draws that are round, widths range that far by chance (Marchenko and Pastur)
+        chance = min(0.5, np.sqrt(self.n / independent))
+        if not _ratio(covariance) > SETTLED * (1 + chance) / (1 - chance):
             return None
         scale = unit_determinant(self.frame.scale @ np.linalg.cholesky(covariance))
         return Frame(self.frame.centre + self.frame.scale @ middle, scale)
 
-    def full(self, z: np.ndarray) -> Frame | None:
+    def full(self, z: np.ndarray, worth: float) -> Frame | None:
         """A frame with a triangular B, if it would make draws at these z (chain, step, n) rounder.
 
         They count as round if no direction is `ROUND_ENOUGH` times as wide as another.
         """
-        rows = _latest(z)
-        if not self.may_be_full or self.is_full or len(rows) < ROWS_FOR_FULL * self.n:
+        rows, independent = _latest(z, worth)
+        if not self.may_be_full or self.is_full or independent < DRAWS_FOR_FULL * self.n:
             return None
         middle, widths = _widths(rows)
         covariance = _covariance(rows, middle, widths)
-        lengths = np.sqrt(np.maximum(eigh(covariance, eigvals_only=True), 0))
-        if not lengths[-1] > ROUND_ENOUGH * lengths[0]:
+        chance = np.sqrt(self.n / independent)
+        if not _ratio(covariance) > ROUND_ENOUGH * (1 + chance) / (1 - chance):
             return None
         scale = self.frame.scale[:, None] * np.linalg.cholesky(covariance)
         return Frame(self.frame.centre + self.frame.scale * middle, unit_determinant(scale))
@@ -107,10 +123,17 @@ def unit_determinant(scale: np.ndarray) -> np.ndarray:
     return scale / np.exp(np.mean(np.log(axes)))
 
 
-def _latest(z: np.ndarray) -> np.ndarray:
-    """Some of the last draws, as rows."""
+def _latest(z: np.ndarray, worth: float) -> tuple[np.ndarray, float]:
+    """Some of the last draws, as rows; and for how many independent ones they count."""
     steps = max(1, min(z.shape[1] // 2, MOST_ROWS // z.shape[0]))
-    return z[:, -steps:].reshape(-1, z.shape[2])
+    each = max(1.0, steps * worth) if worth else max(1.0, steps / DRAWS_APART)
+    return z[:, -steps:].reshape(-1, z.shape[2]), z.shape[0] * each
+
+
+def _ratio(covariance: np.ndarray) -> float:
+    """How many times as wide draws are in the widest direction as in the narrowest."""
+    lengths = np.sqrt(np.maximum(eigh(covariance, eigvals_only=True), TINY))
+    return lengths[-1] / lengths[0]
 
 
 def _widths(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

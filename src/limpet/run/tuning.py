@@ -22,7 +22,7 @@ CELLS = 20  # of the histogram, per factor of ten
 DECADES = 8.0  # how far a size may be turned, up or down
 FIRST, LAST = 4.0, 0.3  # half the range tried in the first round and in the last, in decades
 NARROWING = 3  # rounds in which the range of sizes narrows, and then that of numbers of slides
-MOST_SLIDES = 2**14  # of a trajectory: only what has no end of its own meets it
+MOST_SLIDES = 2**10  # of a trajectory: only what has no end of its own meets it
 NEIGHBOURS = 8  # chains that try the same number of slides: no fewer than go side by side
 ALIKE = 0.1  # decades from the best step size at which a number of slides is judged
 FADING = 0.5  # of what was known a round ago
@@ -185,13 +185,20 @@ class Tuner:
         moves = self.variances > 0
         return ((1 - rho) / (1 + rho))[moves].min(axis=0, initial=1.0)
 
-    def begin_again(self, change: np.ndarray):
-        """The axes of z were stretched by these: what is known of sizes is in old units."""
-        self.record[...], self.jumps[...], self.variances[...] = 0, 0, 0
-        shift = -np.log10(np.median(change))  # of lengths in most directions
+    def begin_again(self, stretch: np.ndarray, centres: np.ndarray | None = None):
+        """Forget sizes, now that the axes of z are so many times as long; or take those given.
+
+        Trajectories are short again until sizes are known.
+        """
+        self.record[...], self.jumps[...], self.variances[...], self.worth = 0, 0, 0, 0.0
+        shift = -np.log10(np.median(stretch))  # so that most directions are as they were
         for k, tunable in enumerate(self.tunables):
-            if not tunable.whole and tunable.may_grow:
+            if tunable.whole:
+                self.centres[k] = 0.0
+            elif tunable.may_grow:
                 self.centres[k] = np.clip(self.centres[k] + shift, -DECADES, DECADES)
+        if centres is not None:
+            self.centres = centres.copy()
         self.narrowed = min(self.narrowed, 1 - self.pace)
 
     def snapshot(self) -> dict[str, np.ndarray]:

@@ -21,11 +21,12 @@ from limpet.run.tuning import Tuner
 
 SHARE = 0.75  # of a warm-up of given length that is spent on rounds
 LONGEST = 1_000  # steps of one that ends by itself
-TRIALS = 2_048  # steps of all chains together in a round, about
+MOST_WORK = 2**16  # slides of a chain in rounds that end by themselves; twice that in all warm-up
+TRIALS = 2_048  # steps of all chains together in a round, about, for each kind of move
 SHORTEST_ROUND, LONGEST_ROUND = 16, 64  # steps
 QUIET = 2  # rounds in which nothing changes, after which rounds end
 LAST_ROUNDS = 3  # of a given number, in which sizes settle: the frame does not change in them
-LONG = 8  # slides of a trajectory from which on a triangular frame is tried, for it may save some
+LONG = 12  # slides of a trajectory from which on a triangular frame is tried, for it may save some
 BETTER = 1.25  # times as many effective draws per slide, by which it must be better: it costs more
 
 
@@ -43,14 +44,14 @@ class Warmup:
     ):
         """Of so many steps, or as many as it takes; `given` are the sizes that it begins with."""
         width, _ = starts.shape
-        self.round = round_steps(width)
+        self.round = round_steps(width, len(kernel.moves))
         self.most = (int(SHARE * steps) if steps is not None else LONGEST) // self.round
         self.adaptive = steps is None
         self.shape = shape
         self.tuner = Tuner(
             kernel, given, starts.shape, None if self.adaptive else self.most, crowded
         )
-        self.rounds, self.quiet = 0, 0
+        self.rounds, self.quiet, self.spent = 0, 0, 0  # spent: slides of a chain, about
         self.learned_at = 0 if self.most == 0 else -1  # steps after which rounds ended
         self.steps = -1 if steps is None else steps  # of all warm-up; -1 while it is not known
         self.before = np.zeros(len(self.tuner.centres) + 1)  # sizes and worth of a diagonal frame
@@ -65,10 +66,6 @@ class Warmup:
     def is_over(self, step: int) -> bool:
         """Whether a chain that has made so many steps is past it."""
         return 0 <= self.steps < step
-
-    def settling(self, step: int) -> bool:
-        """Whether all is frozen, but it is not known yet when warm-up will be over."""
-        return not self.learning and self.steps < 0
 
     def left(self, step: int) -> int:
         """About how many steps are left after so many: at most, where it ends by itself."""
@@ -88,58 +85,60 @@ class Warmup:
         """
         same = self.tuner.learn(trace, z, first_step)
         self.rounds += 1
-        frame = None
+        self.spent += self.round * self.tuner.slides
+        frame, centres = None, None
         if self.rounds > 1 and (self.adaptive or self.rounds <= self.most - LAST_ROUNDS):
-            frame = self.shape.learn(z[:, 1:])  # the first round is too wild to look at
+            worth = min(1.0, self.tuner.worth * self.tuner.slides)
+            frame = self.shape.learn(z[:, 1:], worth)  # the first round is too wild to look at
+            frame = self._full_frame(z[:, 1:], worth) if frame is None else frame
         self.quiet = self.quiet + 1 if same and frame is None else 0
-        if frame is None and self.quiet >= QUIET:
-            frame = self._other_frame(z)
+        ends = self.rounds >= self.most or self.spent >= MOST_WORK
+        if (ends or self.quiet >= QUIET) and self._was_better():
+            frame, centres = Frame(*self.diagonal), self.before[:-1]
         if frame is not None:
-            self.tuner.begin_again(self._change(frame))
+            self.tuner.begin_again(_stretch(self.shape.frame, frame), centres)
             self.shape.frame, self.quiet = frame, 0
-        if self.rounds >= self.most or (self.adaptive and self.quiet >= QUIET):
+        if ends or (self.adaptive and self.quiet >= QUIET):
             self.learned_at = first_step + trace.code.shape[1]
         return frame
 
-    def _other_frame(self, z: np.ndarray) -> Frame | None:
-        """A triangular frame if it is worth trying, or the diagonal one if that was better."""
+    def _full_frame(self, z: np.ndarray, worth: float) -> Frame | None:
+        """A triangular frame, if trajectories are so long that it may make them shorter."""
         tuner, shape = self.tuner, self.shape
-        if self.trial == 0 and tuner.slides >= LONG:
-            frame = shape.full(z[:, 1:])
-            if frame is not None:
-                self.trial = 1
-                self.before = np.array([*tuner.centres, tuner.worth])
-                self.diagonal = np.stack([shape.frame.centre, shape.frame.scale])
-            return frame
-        if self.trial == 1:
-            self.trial = 2
-            if tuner.worth < BETTER * self.before[-1]:
-                return Frame(*self.diagonal)
-        return None
+        if self.trial or not tuner.worth or tuner.slides < LONG:
+            return None
+        frame = shape.full(z, worth)
+        if frame is not None:
+            self.trial = 1
+            self.before = np.array([*tuner.centres, tuner.worth])
+            self.diagonal = np.stack([shape.frame.centre, shape.frame.scale])
+        return frame
 
-    def _change(self, frame: Frame) -> np.ndarray:
-        """By how much each axis is longer than it was."""
-        now, then = (
-            np.diag(scale) if scale.ndim == 2 else scale
-            for scale in (frame.scale, self.shape.frame.scale)
-        )
-        return now / then
+    def _was_better(self) -> bool:
+        """Whether the diagonal frame was the better one, now that the other one has been tried."""
+        if self.trial != 1:
+            return False
+        self.trial = 2
+        return self.tuner.worth < BETTER * self.before[-1]
 
     def settle(self, step: int, r_hat: float):
         """End warm-up after so many steps, if chains agree that well."""
-        if r_hat <= APART or step >= LONGEST:
+        self.spent += self.round * self.tuner.slides
+        if r_hat <= APART or step >= LONGEST or self.spent >= 2 * MOST_WORK:
             self.steps = step
 
     def snapshot(self) -> dict[str, np.ndarray]:
         """All that it knows, by name."""
-        whole = [self.rounds, self.quiet, self.learned_at, self.trial]
-        known = {"warmup": np.array(whole), "diagonal_sizes": self.before}
+        whole = [self.rounds, self.quiet, self.learned_at, self.trial, self.spent]
+        known = {"warmup": np.array(whole, int), "diagonal_sizes": self.before}
         known |= {"diagonal_frame": self.diagonal, "warmup_steps": np.int64(self.steps)}
         return known | self.tuner.snapshot() | self.shape.snapshot()
 
     def restore(self, snapshot: dict[str, np.ndarray]):
         """Go on from a snapshot."""
-        self.rounds, self.quiet, self.learned_at, self.trial = snapshot["warmup"].tolist()
+        self.rounds, self.quiet, self.learned_at, self.trial, self.spent = snapshot[
+            "warmup"
+        ].tolist()
         self.steps = int(snapshot["warmup_steps"])
         self.before = snapshot["diagonal_sizes"].copy()
         self.diagonal = snapshot["diagonal_frame"].copy()
@@ -147,7 +146,15 @@ class Warmup:
         self.shape.restore(snapshot)
 
 
-def round_steps(width: int) -> int:
-    """Steps of a round of so many chains."""
-    steps = 1 << max(0, (TRIALS - 1) // width).bit_length()
+def _stretch(then: Frame, now: Frame) -> np.ndarray:
+    """How many times as long the axes of z are as before."""
+    if then.scale.ndim == now.scale.ndim == 1:
+        return now.scale / then.scale
+    was, new = (np.diag(f.scale) if f.scale.ndim == 1 else f.scale for f in (then, now))
+    return np.linalg.svd(np.linalg.solve(was, new), compute_uv=False)
+
+
+def round_steps(width: int, moves: int) -> int:
+    """Steps of a round of so many chains that choose among so many moves."""
+    steps = 1 << max(0, (TRIALS * moves - 1) // width).bit_length()
     return int(np.clip(steps, SHORTEST_ROUND, LONGEST_ROUND))

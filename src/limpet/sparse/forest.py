@@ -9,6 +9,7 @@ changes; a ring is closed by one constraint on many blocks.
 
 import dataclasses
 import functools
+import itertools
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -84,7 +85,9 @@ class Forest:
         children = defaultdict(list)
         for block, parent in enumerate(self.parents):
             children[parent].append(block)
-        visits = [visit for root in children[-1] if children[root] for visit in _tour(root, children)]
+        visits = [
+            visit for root in children[-1] if children[root] for visit in _tour(root, children)
+        ]
         while visits and visits[-1][1] < 0:  # what comes after the last position is of no use
             visits.pop()
         size = len(self.blocks[visits[0][0]])
@@ -168,7 +171,10 @@ def find_forest(
     for width in dict.fromkeys((*widths, *USUAL_BLOCKS)):
         if structure.n % width or not 1 < width < structure.n:
             continue
-        for labels in (np.arange(structure.n) // width, np.arange(structure.n) % (structure.n // width)):
+        for labels in (
+            np.arange(structure.n) // width,
+            np.arange(structure.n) % (structure.n // width),
+        ):
             differences = _hold_differences(structure, entries, labels)
             if 2 * differences.sum() >= structure.m:
                 return _through(below, _span(structure, labels, differences), labels, differences)
@@ -215,7 +221,7 @@ def _span(structure: Structure, labels: np.ndarray, differences: np.ndarray) -> 
         if not differences[constraint]:
             held.extend(blocks)
             continue
-        for a, b in zip(blocks, blocks[1:], strict=False):
+        for a, b in itertools.pairwise(blocks):
             neighbours[a][b] = neighbours[b][a] = None
     count = int(labels.max()) + 1
     parents = np.full(count, -2)
