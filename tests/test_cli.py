@@ -129,7 +129,8 @@ def test_help_shows_the_defaults_of_sample():
     }
     for name in ("draws", "warmup", "seed", "jitter", "thin"):
         (line,) = [line for line in text.splitlines() if line.strip().startswith(f"--{name}")]
-        assert f"[default: {parameters[name].default}]" in line
+        default = parameters[name].default
+        assert f"[default: {'as many as it takes' if default is None else default}]" in line
 
 
 def test_version_as_a_module():

@@ -93,7 +93,8 @@ def sample(
     draws: Annotated[int, typer.Option(help="Draws per chain.")] = 1_000,
     chains: Annotated[int | None, typer.Option(help="Default: one per start, or many.")] = None,
     warmup: Annotated[
-        int | None, typer.Option(help="Steps per chain before draws; default: as many as it takes.")
+        int | None,
+        typer.Option(help="Steps per chain before draws.", show_default="as many as it takes"),
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same draws.")] = 0,
     jitter: Annotated[float, typer.Option(help="How far apart to start.")] = 1.0,

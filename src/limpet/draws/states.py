@@ -123,6 +123,8 @@ def _essentials(run, tile):
     for name in PHASES:
         yield name, "<f8", ()
     yield "sizes", "<f8", (len(run.sizes),)
+    yield "scale", "<f8", (run.layout.size,)
+    yield "in_bonds", "<i8", ()
     yield "counts", "<i8", (2, chains, len(Move), len(Outcome))
     yield "acceptance", "<f8", (2, chains, len(Move), len(Outcome))
     for group in run.groups:
@@ -138,5 +140,6 @@ def _check(state, run, tile):
             raise ValueError(f"{name} is {array.dtype} {array.shape}, expected {dtype} {shape}")
         if not np.isfinite(array).all() or (array < LEAST.get(name, 0)).any():
             raise ValueError(f"{name} has numbers that cannot be")
-    if not (state.arrays["sizes"] < 1e300).all():
-        raise ValueError("sizes has numbers that cannot be")
+    for name in ("sizes", "scale"):
+        if not (state.arrays[name] < 1e300).all():
+            raise ValueError(f"{name} has numbers that cannot be")

@@ -47,6 +47,7 @@ def tree(
     )
     if keep is not None:
         groups = {name: group.isel(chain=keep) for name, group in groups.items()}
+    groups["scale"] = _scale(run, figures)
     result = xr.DataTree.from_dict(groups)
     attributes = {
         "kernel": run.kernel,
@@ -61,6 +62,14 @@ def tree(
     }
     result.attrs = nest(attributes)
     return result
+
+
+def _scale(run, figures) -> xr.Dataset:
+    """The units in which warm-up found that unknowns vary by about as much, tile by tile."""
+    pieces = run.layout.pieces(np.stack([tile["scale"] for tile in figures]))
+    named = dict(zip(run.layout.names, pieces, strict=True))
+    scale = dataset(named, ("tile",), run.coordinates.dims, run.coordinates.coords)
+    return scale.assign_attrs(of="differences" if figures[0]["in_bonds"] else "unknowns")
 
 
 def _parameters(run, sizes):

@@ -46,6 +46,12 @@ class Shape:
         """Whether B is a triangular matrix."""
         return self.frame.scale.ndim == 2
 
+    @property
+    def widths(self) -> np.ndarray:
+        """How far each coordinate goes, of a z of length one that is random."""
+        scale = self.frame.scale
+        return np.linalg.norm(scale, axis=1) if self.is_full else scale
+
     def learn(self, z: np.ndarray, worth: float) -> Frame | None:
         """The frame after a round with draws at these z (chain, step, n); None if as it was.
 

@@ -24,11 +24,11 @@ from limpet.sparse.colours import Colouring
 from limpet.sparse.tables import Structure
 
 CANCELLED = 1e-9  # share of a gradient below which the sum of its blocks is zero, but for rounding
-# Constraints from which on it pays: fewer are kept in registers, where positions do as well. With
-# chains of 4, 6 and 8 beads an effective draw takes as long either way.
+# Constraints from which on it is done: a choice. Fewer have their matrices in registers, and no chain
+# of them is so long that it moves slowly.
 FEWEST = 9
-# Times as many entries of normals, or of their factor, that are still worth it: a choice. A ring has
-# twice as many; in a dense network, paths between beads of one bond are long.
+# Times as many entries of normals, or of their factor, that are still worth it: a choice. A ring
+# has about as many; in a dense network, paths between the beads of a bond are long.
 MOST_FILL = 4
 USUAL_BLOCKS = (3, 2)  # numbers of a block where the user's arrays do not say
 

@@ -1,0 +1,357 @@
+"""Chains that move in other coordinates keep the law of x: frames, and bonds as coordinates.
+
+A target in a frame is held against the same target written by hand in these coordinates: moves with
+the same random numbers end at the same places, with the same acceptance. What those moves satisfy
+is in test_identities.py.
+
+The exact laws below have 261 p-values, each at a level of 5e-5 / 261 = 1.9e-7, so that all of them
+together raise a false alarm in at most 5e-5 of all choices of seeds.
+"""
+
+import functools
+import inspect
+import types
+
+import exact
+import identities
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from models import CASES
+
+import limpet
+from limpet import derivatives
+from limpet import frame as frames
+from limpet.frame import Frame
+from limpet.geometry.bonds import bonds_of
+from limpet.sparse import forest as forests
+
+LEVEL = 5e-5 / 261
+PAIRS = 64
+EPS = 0.1
+
+
+def some_frame(n, kind, seed=0):
+    """A frame that is far from plain, with determinant one."""
+    rng = np.random.default_rng([seed, n])
+    scale = np.exp(rng.normal(size=n) * 0.4)
+    if kind == "full":
+        scale = np.diag(scale) + np.tril(rng.normal(size=(n, n)), -1) * 0.3
+    axes = np.diag(scale) if kind == "full" else scale
+    return Frame(rng.normal(size=n), scale / np.exp(np.mean(np.log(axes))))
+
+
+def by_hand(target, frame, forest=None):
+    """The target in a frame, as somebody would write it who has never heard of frames."""
+    n = len(frame.centre)
+    B = frame.scale if frame.scale.ndim == 2 else np.diag(frame.scale)
+    T = np.eye(n)
+    if forest is not None:
+        for block, parent in zip(forest.blocks, forest.parents, strict=True):
+            while parent >= 0:
+                T[list(block), list(forest.blocks[parent])] = 1.0
+                parent = forest.parents[parent]
+    assert np.linalg.slogdet(T @ B) == pytest.approx((1.0, 0.0), abs=1e-9)
+
+    def written(function):
+        return None if function is None else lambda z: function(T @ (frame.centre + B @ z))
+
+    return limpet.Target(
+        written(target.q),
+        target.eps,
+        log_density=written(target.log_density),
+        inside=written(target.inside),
+    )
+
+
+KERNELS = {
+    "lifted": (limpet.Lifted(steps=3, step_size=0.1), (identities.STAY,)),
+    "surface": (limpet.SurfaceSampler(steps=2, step_size=0.2), (identities.STAY,)),
+    "sas": (
+        limpet.SAS(sigma_hrd=0.3, sigma_sft=0.05, slide_probability=0.1, on_probability=0.5),
+        (identities.STAY, identities.CROSS),
+    ),
+}
+
+
+def difference(framed, hand, kernel, choices, points, on, seed=0):
+    """How far moves of the two targets end from each other, and how many were accepted.
+
+    Sparse and dense normals have two ways to project, which differ where a landing is doubtful.
+    """
+    z = framed.coordinates(points)
+    size, accepted, worst = (
+        z.shape[1],
+        0,
+        np.abs(np.asarray(jax.vmap(framed.point)(jnp.asarray(z))) - points).max(),
+    )
+    for choice in choices:
+        ends = []
+        for target in (framed, hand):
+            states = identities.on_states(kernel, target, z)._replace(on=np.full(len(z), on))
+            if type(kernel) is limpet.Lifted:
+                size = z.shape[1] + len(states.values)
+            noise = np.random.default_rng(seed).normal(size=(size, len(z)))
+            ends.append(identities.go(kernel, target, states, noise, choice))
+        (ours, info), (theirs, expected) = ends
+        same = info.outcome == expected.outcome
+        accepted += np.mean(info.outcome == 0)
+        assert np.mean(same) > 0.9
+        worst = max(worst, np.abs(ours.x - theirs.x)[:, same].max())
+        worst = max(worst, np.abs(info.acceptance - expected.acceptance)[same].max())
+        worst = max(worst, np.abs(ours.log_density - theirs.log_density)[same].max())
+    return worst, accepted / len(choices)
+
+
+@functools.cache
+def points_of(case):
+    target, start, _ = CASES[case]
+    return limpet.find_start(target, start, PAIRS, seed=1)
+
+
+@pytest.mark.parametrize("kind", ["diagonal", "full"])
+@pytest.mark.parametrize("name", KERNELS)
+def test_moves_in_a_frame_are_those_of_the_target_written_in_it(name, kind):
+    target, (kernel, choices) = CASES["ellipsoid-sphere"].target, KERNELS[name]
+    points = points_of("ellipsoid-sphere")
+    frame = some_frame(3, kind)
+    framed = target.freeze(jnp.asarray(points[0])).in_frame(frame, None)
+    for on in (False,) if name == "lifted" else (True,) if name == "surface" else (True, False):
+        worst, accepted = difference(framed, by_hand(target, frame), kernel, choices, points, on)
+        assert worst < 1e-8
+        assert accepted > 0.1
+
+
+def necklace(beads, closed):
+    """Beads in a row, the first held to the origin, with a bond more if closed, and a wall."""
+    joined = np.stack([np.arange(beads - 1), np.arange(1, beads)])
+    if closed:
+        joined = np.concatenate([joined, [[0], [beads - 1]]], axis=1)
+    k = np.arange(beads)
+    radius = 0.5 / np.sin(np.pi / beads)
+    circle = np.stack([np.cos(2 * np.pi * k / beads), np.sin(2 * np.pi * k / beads), 0 * k], axis=1)
+    at = radius * circle - radius * circle[0] + [1.0, 0.0, 0.0]
+    at += 0.1 * np.random.default_rng(0).normal(size=at.shape)
+    lengths = np.sum((at[joined[1]] - at[joined[0]]) ** 2, axis=1)
+
+    def q(x):
+        at = x.reshape(-1, 3)
+        bonds = jnp.sum((at[joined[1]] - at[joined[0]]) ** 2, axis=1) - lengths
+        return jnp.append(bonds, at[0] @ at[0] - 1)
+
+    def log_density(x):
+        at = x.reshape(-1, 3)
+        return jnp.sum((at[2:] - at[1:-1]) * (at[1:-1] - at[:-2])) - jnp.sum(at[:, 2] ** 2)
+
+    target = limpet.Target(q, EPS, log_density=log_density, inside=lambda x: x[2::3] + 3.0)
+    return target, at.ravel()
+
+
+@functools.cache
+def bonded(closed):
+    target, start = necklace(10, closed)
+    points = limpet.find_start(target, start, PAIRS, seed=2, jitter=0.1)
+    frozen = target.freeze(jnp.asarray(points[0]))
+    bonds = bonds_of(frozen, points, ())
+    frame = some_frame(30, "diagonal")
+    return target, frozen, bonds, frame, points
+
+
+def difference_of_bonds(closed, name="lifted"):
+    target, frozen, bonds, frame, points = bonded(closed)
+    kernel, _ = KERNELS[name]
+    hand = by_hand(target, frame, bonds.forest)
+    framed = frozen.in_frame(frame, bonds)
+    return difference(framed, hand, kernel, (identities.STAY,), points, name != "lifted")
+
+
+@pytest.mark.parametrize(("name", "closed"), [("lifted", True), ("sas", False)])
+def test_moves_in_bonds_are_those_of_the_target_written_in_them(name, closed):
+    worst, accepted = difference_of_bonds(closed, name)
+    assert worst < 1e-8
+    assert accepted > 0.1
+
+
+# Mutants: each is a change of the source of frames or forests, and must be seen.
+
+
+def inconsistency(closed):
+    """How far values, normals and points in bonds are from what they are by hand."""
+    target, frozen, bonds, frame, points = bonded(closed)
+    framed, hand = frozen.in_frame(frame, bonds), by_hand(target, frame, bonds.forest)
+    z = framed.coordinates(points[0])
+    values, normals = derivatives.values_and_normals(framed, jnp.asarray(z))
+    dense = np.zeros((len(z), len(values)))
+    dense[bonds.structure.unknowns, bonds.structure.constraints] = normals.entries
+    expected = jax.jacfwd(hand.values)(jnp.asarray(z)).T
+    return max(
+        np.abs(framed.point(jnp.asarray(z)) - points[0]).max(),
+        np.abs(values - hand.values(z)).max(),
+        np.abs(dense - expected).max(),
+    )
+
+
+def test_values_and_normals_in_bonds_are_those_by_hand():
+    assert inconsistency(closed=False) < 1e-9
+    assert inconsistency(closed=True) < 1e-9
+
+
+MUTANTS = {
+    "no centre": (frames, "Frame", "return self.centre + self.scale * z", "return self.scale * z"),
+    "upside down": (frames, "Frame", "/ self.scale\n", "* self.scale\n"),
+    "entries in old units": (
+        forests,
+        "ForestColouring",
+        " * frame.scale[self.structure.unknowns]",
+        "",
+    ),
+    "roots move": (forests, "Forest", "padded[..., self._parent_unknowns]", "padded[..., :-1]"),
+    "never left": (forests, "Forest", "signs[:, None]", "abs(signs)[:, None]"),
+    "a bead too late": (forests, "Forest", "u[walk]", "u[walk[::-1]]"),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutants_are_caught(name, monkeypatch):
+    module, kind, old, new = MUTANTS[name]
+    source = inspect.getsource(module)
+    assert old in source
+    mutant = types.ModuleType(module.__name__)
+    monkeypatch.setitem(__import__("sys").modules, module.__name__, mutant)
+    exec(source.replace(old, new), mutant.__dict__)
+    monkeypatch.undo()
+    for key, value in vars(getattr(mutant, kind)).items():
+        if isinstance(value, types.FunctionType):
+            monkeypatch.setattr(getattr(module, kind), key, value)
+    assert inconsistency(closed=True) > 1e-4
+
+
+# Exact laws.
+
+
+@pytest.mark.parametrize("kind", ["diagonal", "full"])
+@pytest.mark.parametrize("number", [71, 3])
+def test_the_exact_law_is_kept_in_a_frame(number, kind):
+    problem = exact.random_problem(number)
+    size = 0.5 / np.sqrt(problem.n - problem.m)
+    kernel = limpet.Lifted(steps=3, step_size=size) if number == 71 else limpet.SAS(sigma_hrd=size)
+    frame = some_frame(problem.n, kind, seed=number)
+    framed = problem.target.freeze(jnp.zeros(problem.n)).in_frame(frame, None)
+    rng, chains = np.random.default_rng(number), exact.WIDTH * 16
+    on = rng.random(chains) >= problem.share_off(kernel)
+    draws = [problem.draw(rng, chains, place) for place in (False, True)]
+    x = np.where(on[:, None], draws[True], draws[False])
+    path = exact.advance(kernel, framed, framed.coordinates(x), on, 8, seed=number)
+    points = jax.jit(jax.vmap(jax.vmap(framed.point)))(path.x)
+    path = path._replace(x=np.asarray(points))
+    assert np.mean(np.any(path.x[0] != path.x[-1], axis=-1)) > 0.5
+    p_values = exact.p_values(problem, kernel, path)
+    assert not {name: p for name, p in p_values.items() if not p > LEVEL}
+
+
+def chain_law(r2):
+    """The distribution function of a squared bond length with the density of a chain of squares."""
+    r = np.linspace(0.0, 2.0, 20_001)
+    density = r**2 * np.exp(-((r**2 - 1) ** 2) / (2 * EPS**2))
+    whole = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
+    return np.interp(np.sqrt(r2), r, whole / whole[-1]), lambda u: np.interp(
+        u, whole / whole[-1], r
+    )
+
+
+def test_a_chain_keeps_its_exact_law_in_bonds():
+    beads, chains = 12, exact.WIDTH * 8
+
+    def q(x):
+        at = jnp.concatenate([jnp.zeros((1, 3)), x.reshape(-1, 3)])
+        return jnp.sum(jnp.diff(at, axis=0) ** 2, axis=1) - 1
+
+    rng = np.random.default_rng(5)
+    directions = rng.normal(size=(chains, beads, 3))
+    directions /= np.linalg.norm(directions, axis=2, keepdims=True)
+    lengths = chain_law(np.ones(1))[1](rng.random((chains, beads, 1)))
+    x = np.cumsum(lengths * directions, axis=1).reshape(chains, -1)
+    target = limpet.Target(q, EPS).freeze(jnp.asarray(x[0]))
+    bonds = bonds_of(target, x, ())
+    assert bonds.structure.factor_size == beads  # the Gram matrix is diagonal
+    framed = target.in_frame(some_frame(3 * beads, "diagonal"), bonds)
+    kernel = limpet.Lifted(steps=4, step_size=0.15)
+    off = np.zeros(chains, bool)
+    path = exact.advance(kernel, framed, framed.coordinates(x), off, 6, seed=5)
+    points = np.asarray(jax.jit(jax.vmap(framed.point))(path.x[-1]))
+    assert np.mean(np.any(path.x[0] != path.x[-1], axis=-1)) > 0.5
+    at = np.concatenate([np.zeros((chains, 1, 3)), points.reshape(chains, beads, 3)], axis=1)
+    bond = np.diff(at, axis=1)
+    r2 = np.sum(bond**2, axis=2)
+    unit = bond / np.sqrt(r2)[..., None]
+    columns = [*chain_law(r2)[0].T, *((1 + np.moveaxis(unit, 0, 2)) / 2).reshape(-1, chains)]
+    columns += [*((1 + np.sum(unit[:, 1:] * unit[:, :-1], axis=2)) / 2).T]
+    for column in columns:
+        assert scipy.stats.kstest(column, "uniform").pvalue > LEVEL
+
+
+# Forests.
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.integers(10, 24),
+    st.integers(0, 6),
+    st.sampled_from([2, 3, 4]),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 10**6),
+)
+def test_normals_through_a_forest_are_derivatives(beads, more, width, held, columns, seed):
+    rng = np.random.default_rng(seed)
+    tree = [(int(rng.integers(k)), k) for k in range(1, beads)]
+    extra = [tuple(rng.choice(beads, 2, replace=False)) for _ in range(more)]
+    begins, ends = rng.permutation(np.array([*tree, *extra])).T
+    shape = (width, beads) if columns else (beads, width)
+
+    def q(x):
+        at = x.reshape(shape).T if columns else x.reshape(shape)
+        bonds = jnp.sum((at[ends] - at[begins]) ** 2, axis=1)
+        return jnp.append(bonds, at[3] @ at[3]) if held else bonds
+
+    x = rng.normal(size=(2, beads * width))
+    target = limpet.Target(q, 0.1).freeze(jnp.asarray(x[0]))
+    bonds = bonds_of(target, x, (width,))
+    if bonds is None:  # too full
+        assert more
+        return
+    framed = target.in_frame(some_frame(beads * width, "diagonal", seed), bonds)
+    z = framed.coordinates(x[0])
+    np.testing.assert_allclose(framed.point(jnp.asarray(z)), x[0], atol=1e-12)
+    np.testing.assert_allclose(framed.coordinates(jnp.asarray(x[0])), z, atol=1e-12)
+    values, normals = framed.values_and_normals(jnp.asarray(z))
+    dense = np.zeros((len(z), len(values)))
+    dense[bonds.structure.unknowns, bonds.structure.constraints] = normals.entries
+    expected = jax.jacrev(framed.values)(jnp.asarray(z)).T
+    np.testing.assert_allclose(dense, expected, atol=1e-11 * np.abs(expected).max())
+
+
+def test_a_bond_of_the_forest_is_a_constraint_on_one_block():
+    _, _, bonds, _, _ = bonded(closed=False)
+    assert (np.bincount(bonds.structure.constraints) == 3).all()
+    _, _, bonds, _, _ = bonded(closed=True)
+    assert sorted(np.bincount(bonds.structure.constraints))[:-1] == [3] * 10
+
+
+@pytest.mark.parametrize(
+    "q",
+    [
+        lambda x: jnp.sum(x.reshape(-1, 3) ** 2, axis=1) - 1,  # no differences
+        lambda x: (x[1:] * x[:-1])[:12],  # products
+        lambda x: jnp.sum((x.reshape(-1, 3)[1:] - x.reshape(-1, 3)[:-1]) ** 2, axis=1)[:5],  # few
+    ],
+    ids=["spheres", "products", "few"],
+)
+def test_other_constraints_are_left_as_they_are(q):
+    x = np.random.default_rng(0).normal(size=(2, 36))
+    target = limpet.Target(q, 0.1).freeze(jnp.asarray(x[0]))
+    assert bonds_of(target, x, (3,)) is None

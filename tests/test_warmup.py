@@ -1,0 +1,202 @@
+"""Warm-up learns the shape of the draws, and ends by itself."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import limpet
+from limpet.frame import Frame
+from limpet.run.shape import Shape, unit_determinant
+from limpet.run.warmup import LONGEST, Warmup, round_steps
+
+QUIET = {"progress": False, "seed": 5}
+
+
+def tube(width=1_000.0, tails=False):
+    """A circle with a coordinate beside it that is as much wider."""
+
+    def log_density(x):
+        u = (x[2] / width) ** 2
+        return -2 * jnp.log1p(u / 3) if tails else -u / 2  # Student's t with three degrees, or none
+
+    return limpet.Target(
+        lambda x: jnp.array([x[0] ** 2 + x[1] ** 2 - 1]), 0.01, log_density=log_density
+    )
+
+
+def projections(draws):
+    """Per effective draw of the slowest coordinate; one with its reverse check counts once."""
+    x = draws.posterior["x"].values
+    tau = max(limpet.autocorrelation_time(x[..., i]) for i in range(x.shape[-1]))
+    return draws.attrs["parameters"]["steps"] * tau
+
+
+@pytest.mark.parametrize("chains", [128, 130, 9])
+def test_a_coordinate_a_thousand_times_wider_costs_nothing(chains):
+    draws = limpet.sample(tube(), [1.0, 0.0, 0.0], draws=300, chains=chains, **QUIET)
+    assert projections(draws) < 20  # 36,000 without a scale
+    # 4.5 standard errors of some 2,000 effective draws
+    assert draws.posterior["x"][..., 2].std() == pytest.approx(1_000, rel=0.15)
+    assert draws.attrs["warmup"] < LONGEST
+    scale = draws.scale["x"].values
+    assert scale.shape == (-(-chains // 128), 3)
+    assert (scale[:, 2] > 100 * scale[:, :2].max(axis=1)).all()
+    assert np.prod(scale, axis=1) == pytest.approx(1)
+
+
+def correlated(n=20, condition=1e6):
+    """A sphere with a density on it, stretched and turned; and the same left as it was."""
+    rng = np.random.default_rng(0)
+    A = np.linalg.qr(rng.normal(size=(n, n)))[0] * np.geomspace(1, condition**0.5, n)
+    inverse = np.linalg.inv(A)
+
+    def q(y):
+        return jnp.array([jnp.sum(y**2) - n]) / (2 * np.sqrt(n))
+
+    def log_density(y):
+        return -jnp.sum(((y - 0.5) * jnp.linspace(0.5, 1.0, n)) ** 2) / 2
+
+    plain = limpet.Target(q, 0.01, log_density=log_density)
+    turned = limpet.Target(
+        lambda x: q(inverse @ x), 0.01, log_density=lambda x: log_density(inverse @ x)
+    )
+    return (plain, np.ones(n)), (turned, A @ np.ones(n))
+
+
+def test_unknowns_that_go_together_are_sampled_as_if_they_did_not():
+    (plain, start), (turned, turned_start) = correlated()
+    easy = limpet.sample(plain, start, draws=300, **QUIET)
+    hard = limpet.sample(turned, turned_start, draws=300, **QUIET)
+    assert projections(hard) < 3 * projections(easy)
+
+
+def test_units_that_are_nearly_right_are_left_alone():
+    draws = limpet.sample(tube(2.0), [1.0, 0.0, 0.0], draws=20, **QUIET)
+    np.testing.assert_array_equal(draws.scale["x"], 1.0)
+    assert draws.scale.attrs["of"] == "unknowns"
+
+
+def test_heavy_tails_have_a_width():
+    draws = limpet.sample(tube(1_000.0, tails=True), [1.0, 0.0, 0.0], draws=100, **QUIET)
+    scale = draws.scale["x"].values[0]
+    assert 300 < scale[2] / scale[0] < 10_000
+
+
+def test_a_coordinate_that_never_moves_has_a_width():
+    shape = Shape(3, learns=True, may_be_full=False)
+    z = np.random.default_rng(0).normal(size=(64, 16, 3)) * [1.0, 100.0, 0.0]
+    frame = shape.learn(z, 0.0)
+    assert np.isfinite(frame.scale).all()
+    assert (frame.scale > 0).all()
+
+
+@pytest.mark.parametrize("rows", [(1, 16), (4, 64), (128, 16)])
+def test_chance_alone_changes_no_units(rows):
+    shape, rng = Shape(5, learns=True, may_be_full=True), np.random.default_rng(1)
+    walks = np.cumsum(rng.normal(size=(*rows, 5)), axis=1) if rows[0] == 4 else None
+    z = rng.normal(size=(*rows, 5)) if walks is None else walks
+    assert shape.learn(z, 0.0) is None
+    assert shape.full(z, 0.0) is None
+
+
+def test_the_user_may_know_better():
+    scale = np.diag([1.0, 1.0, 1_000.0])
+    for given in (scale, [1, 1, 1_000.0], np.array([1, 1, 1e3])):
+        draws = limpet.sample(
+            tube(), [1.0, 0.0, 0.0], scale=given, draws=100, chains=32, warmup=200, **QUIET
+        )
+        np.testing.assert_allclose(draws.scale["x"][0], [0.1, 0.1, 100.0])
+        assert draws.attrs["parameters"]["steps"] < 20
+    points = {"a": np.array([1.0, 0.0]), "b": 0.0}
+    target = limpet.Target(
+        lambda x: jnp.array([x["a"] @ x["a"] - 1]),
+        0.01,
+        log_density=lambda x: -((x["b"] / 1e3) ** 2) / 2,
+    )
+    given = {"a": 1.0, "b": 1e3}
+    draws = limpet.sample(target, points, scale=given, draws=20, chains=4, warmup=100, **QUIET)
+    assert float(draws.scale["b"][0]) == pytest.approx(100)
+
+
+def test_a_rotation_of_given_units_changes_nothing():
+    rng = np.random.default_rng(2)
+    B = rng.normal(size=(3, 3)) + 3 * np.eye(3)
+    turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    ours, theirs = (
+        limpet.sample(tube(2.0), [1.0, 0.0, 0.0], scale=s, draws=9, chains=3, warmup=64, **QUIET)
+        for s in (B, B @ turn)
+    )
+    np.testing.assert_allclose(ours.scale["x"], theirs.scale["x"])
+
+
+BAD_SCALES = {
+    "a word": ("wide", "expected 'learn', None, 3 numbers"),
+    "zero": ([1.0, 0.0, 1.0], "has 0"),
+    "negative": ([1.0, -2.0, 1.0], "has -2"),
+    "nan": ([1.0, np.nan, 1.0], "expected"),
+    "too few": ([1.0, 2.0], r"shape \(2,\)"),
+    "singular": (np.ones((3, 3)), "singular values"),
+    "unknown name": ({"y": 1.0}, "'y'"),
+    "an object": (object(), "expected"),
+    "a cube": (np.ones((3, 3, 3)), "shape"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_SCALES)
+def test_units_that_are_none_are_refused(name):
+    given, message = BAD_SCALES[name]
+    with pytest.raises(limpet.InputError, match=message) as error:
+        limpet.sample(tube(), [1.0, 0.0, 0.0], scale=given)
+    assert "scale" in str(error.value)
+
+
+def test_without_a_scale_chains_move_in_the_unknowns_as_they_are():
+    draws = limpet.sample(tube(50.0), [1.0, 0.0, 0.0], scale=None, draws=20, chains=32, **QUIET)
+    np.testing.assert_array_equal(draws.scale["x"], 1.0)
+
+
+def test_a_number_of_steps_means_what_it_says():
+    for warmup in (0, 1, 37, 300):
+        draws = limpet.sample(tube(2.0), [1.0, 0.0, 0.0], warmup=warmup, draws=5, chains=3, **QUIET)
+        assert draws.attrs["warmup"] == warmup
+
+
+@pytest.mark.parametrize("width", [1, 3, 16, 33, 64, 128])
+@pytest.mark.parametrize("moves", [1, 4])
+def test_rounds_are_whole_blocks(width, moves):
+    assert round_steps(width, moves) % 16 == 0
+    assert 16 <= round_steps(width, moves) <= 64
+
+
+def test_warm_up_that_never_settles_ends():
+    given = {"step_size": 1.0, "steps": 8}
+    shape = Shape(2, learns=True, may_be_full=True)
+    warmup = Warmup(limpet.Lifted(), given, np.zeros((8, 2)), None, False, shape)
+    warmup.learned_at = 100
+    for step in range(164, 2_000, 64):
+        if warmup.steps < 0:
+            warmup.settle(step, np.nan)  # chains that nothing is known of
+    assert LONGEST <= warmup.steps <= LONGEST + 64
+
+
+def test_a_triangular_frame_that_is_no_better_is_given_up():
+    given = {"step_size": 1.0, "steps": 8}
+    shape = Shape(2, learns=True, may_be_full=True)
+    warmup = Warmup(limpet.Lifted(), given, np.zeros((128, 2)), None, False, shape)
+    tuner = warmup.tuner
+    tuner.centres[1], tuner.worth = np.log10(20 / 8), 0.1
+    z = np.random.default_rng(0).normal(size=(128, 16, 2)) @ np.array([[1.0, 0.99], [0.0, 0.1]])
+    full = warmup._full_frame(z, 1.0)
+    assert full.scale.shape == (2, 2)
+    shape.frame = full
+    tuner.worth = 0.11
+    assert warmup._was_better()
+    assert not warmup._was_better()  # once is enough
+    np.testing.assert_array_equal(warmup.diagonal, np.stack(Frame.plain(2)))
+
+
+def test_determinants_are_one():
+    rng = np.random.default_rng(0)
+    assert np.prod(unit_determinant(rng.uniform(1, 9, size=7))) == pytest.approx(1)
+    L = np.tril(rng.normal(size=(7, 7)))
+    assert abs(np.linalg.det(unit_determinant(L))) == pytest.approx(1)
