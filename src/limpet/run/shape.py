@@ -52,38 +52,46 @@ class Shape:
         scale = self.frame.scale
         return np.linalg.norm(scale, axis=1) if self.is_full else scale
 
-    def learn(self, z: np.ndarray, worth: float) -> Frame | None:
+    def learn(self, z: np.ndarray, worth: float, settled: float = SETTLED) -> Frame | None:
         """The frame after a round with draws at these z (chain, step, n); None if as it was.
 
-        `worth` is how many independent draws one counts for, as far as that is known.
+        `worth` is how many independent draws one counts for, as far as that is known, and `settled`
+        the ratio of widths up to which a frame that was found is left alone.
         """
         if not self.learns:
             return None
         rows, independent = _latest(z, worth)
         middle, widths = _widths(rows)
         if self.is_full:
-            found = self._full(rows, middle, widths, independent)
+            found = self._full(rows, middle, widths, independent, settled)
         else:
-            found = self._diagonal(middle, widths, independent)
+            found = self._diagonal(middle, widths, independent, settled)
         return found if found is not None and np.isfinite(found.scale).all() else None
 
-    def _diagonal(self, middle: np.ndarray, widths: np.ndarray, independent: float) -> Frame | None:
+    def _diagonal(
+        self, middle: np.ndarray, widths: np.ndarray, independent: float, settled: float
+    ) -> Frame | None:
         scale = self.frame.scale * widths
         scale = unit_determinant(np.maximum(scale, NARROWEST * scale.max()))
         plain = (self.frame.scale == 1).all()
-        least = (ROUND_ENOUGH if plain else SETTLED) * (1 + NOISE / np.sqrt(2 * independent))
+        least = (ROUND_ENOUGH if plain else settled) * (1 + NOISE / np.sqrt(2 * independent))
         change = scale / self.frame.scale
         if change.max() <= least * change.min():
             return None
         return Frame(self.frame.centre + self.frame.scale * middle, scale)
 
     def _full(
-        self, rows: np.ndarray, middle: np.ndarray, widths: np.ndarray, independent: float
+        self,
+        rows: np.ndarray,
+        middle: np.ndarray,
+        widths: np.ndarray,
+        independent: float,
+        settled: float,
     ) -> Frame | None:
         covariance = _covariance(rows, middle, widths)
         # of draws that are round, widths range that far by chance (Marchenko and Pastur)
         chance = min(0.5, np.sqrt(self.n / independent))
-        if not _ratio(covariance) > SETTLED * (1 + chance) / (1 - chance):
+        if not _ratio(covariance) > settled * (1 + chance) / (1 - chance):
             return None
         scale = unit_determinant(self.frame.scale @ np.linalg.cholesky(covariance))
         return Frame(self.frame.centre + self.frame.scale @ middle, scale)

@@ -27,6 +27,7 @@ SHORTEST_ROUND, LONGEST_ROUND = 16, 64  # steps
 QUIET = 2  # rounds in which nothing changes, after which rounds end
 LAST_ROUNDS = 3  # of a given number, in which sizes settle: the frame does not change in them
 LONG = 12  # slides of a trajectory from which on a triangular frame is tried, for it may save some
+POLISHED = 1.2  # ratio of widths up to which a frame is left alone when all is settled: a choice
 BETTER = 1.25  # times as many effective draws per slide, by which it must be better: it costs more
 
 
@@ -56,6 +57,7 @@ class Warmup:
         self.steps = -1 if steps is None else steps  # of all warm-up; -1 while it is not known
         self.before = np.zeros(len(self.tuner.centres) + 1)  # sizes and worth of a diagonal frame
         self.diagonal = np.zeros((2, starts.shape[1]))  # its centre and scale
+        self.polished = 0  # whether the frame was looked at once more, when all was settled
         self.trial = 0  # of a triangular frame: 0 not yet, 1 under way, 2 over
 
     @property
@@ -88,9 +90,7 @@ class Warmup:
         self.spent += self.round * self.tuner.slides
         frame, centres = None, None
         if self.rounds > 1 and (self.adaptive or self.rounds <= self.most - LAST_ROUNDS):
-            worth = min(1.0, self.tuner.worth * self.tuner.slides)
-            frame = self.shape.learn(z[:, 1:], worth)  # the first round is too wild to look at
-            frame = self._full_frame(z[:, 1:], worth) if frame is None else frame
+            frame = self._learn_frame(z[:, 1:], same)  # the first round is too wild to look at
         self.quiet = self.quiet + 1 if same and frame is None else 0
         ends = self.rounds >= self.most or self.spent >= MOST_WORK
         if (ends or self.quiet >= QUIET) and self._was_better():
@@ -100,6 +100,17 @@ class Warmup:
             self.shape.frame, self.quiet = frame, 0
         if ends or (self.adaptive and self.quiet >= QUIET):
             self.learned_at = first_step + trace.code.shape[1]
+        return frame
+
+    def _learn_frame(self, z: np.ndarray, same: bool) -> Frame | None:
+        """The frame that the last draws ask for, if it is another one."""
+        worth = min(1.0, self.tuner.worth * self.tuner.slides)
+        frame = self.shape.learn(z, worth)
+        frame = self._full_frame(z, worth) if frame is None else frame
+        if frame is None and same and self.quiet + 1 >= QUIET and not self.polished:
+            self.polished = 1  # what was found on the way may be improved now that chains mix
+            if not self.shape.frame.is_plain:
+                frame = self.shape.learn(z, worth, POLISHED)
         return frame
 
     def _full_frame(self, z: np.ndarray, worth: float) -> Frame | None:
@@ -129,16 +140,15 @@ class Warmup:
 
     def snapshot(self) -> dict[str, np.ndarray]:
         """All that it knows, by name."""
-        whole = [self.rounds, self.quiet, self.learned_at, self.trial, self.spent]
+        whole = [self.rounds, self.quiet, self.learned_at, self.trial, self.spent, self.polished]
         known = {"warmup": np.array(whole, int), "diagonal_sizes": self.before}
         known |= {"diagonal_frame": self.diagonal, "warmup_steps": np.int64(self.steps)}
         return known | self.tuner.snapshot() | self.shape.snapshot()
 
     def restore(self, snapshot: dict[str, np.ndarray]):
         """Go on from a snapshot."""
-        self.rounds, self.quiet, self.learned_at, self.trial, self.spent = snapshot[
-            "warmup"
-        ].tolist()
+        whole = snapshot["warmup"].tolist()
+        self.rounds, self.quiet, self.learned_at, self.trial, self.spent, self.polished = whole
         self.steps = int(snapshot["warmup_steps"])
         self.before = snapshot["diagonal_sizes"].copy()
         self.diagonal = snapshot["diagonal_frame"].copy()

@@ -24,8 +24,8 @@ from limpet.sparse.colours import Colouring
 from limpet.sparse.tables import Structure
 
 CANCELLED = 1e-9  # share of a gradient below which the sum of its blocks is zero, but for rounding
-# Constraints from which on it is done: a choice. Fewer have their matrices in registers, and no chain
-# of them is so long that it moves slowly.
+# Constraints from which on it is done: a choice. Fewer have their matrices in registers, and no
+# chain of them is so long that it moves slowly.
 FEWEST = 9
 # Times as many entries of normals, or of their factor, that are still worth it: a choice. A ring
 # has about as many; in a dense network, paths between the beads of a bond are long.
