@@ -15,6 +15,7 @@ MODULES = [
     "limpet.geometry.linalg",
     "limpet.geometry.projection",
     "limpet.geometry.metric",
+    "limpet.kernels.states",
     "limpet.kernels.base",
     "limpet.kernels.moves",
     "limpet.kernels.trajectory",

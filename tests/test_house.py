@@ -17,6 +17,7 @@ ROOMS = [
     ["layout", "engine"],
     ["coordinates"],
     ["target_checks"],
+    ["symmetries"],
     ["target"],
     ["geometry", "models"],
     ["kernels"],

@@ -35,7 +35,8 @@ from limpet.errors import InputError, StartError, StoreError, StuckError
 from limpet.geometry.fit import find_peaks
 from limpet.geometry.start import JITTER, find_vectors
 from limpet.geometry.start_checks import check_guesses, check_resolution
-from limpet.kernels import SAS, Kernel, Lifted, SurfaceSampler
+from limpet.geometry.symmetry_checks import check_symmetries
+from limpet.kernels import SAS, Kernel, Lifted, Move, SurfaceSampler
 from limpet.layout import Layout, read_points
 from limpet.report.progress import Show, at_the_start, show_progress
 from limpet.report.reporter import says_stop
@@ -182,6 +183,7 @@ def sample(
         starts = _find_starts(kernel, flat, guesses, chains, seed, spare, jitter, of_model)
         if not isinstance(kernel, SurfaceSampler):
             check_resolution(flat, starts)
+        check_symmetries(flat, starts)
         with _new_sink(path, specification, flat, starts) as sink:
             begin = functools.partial(_begin, sink.specification, kernel, flat, starts)
             tiles = [begin(k) for k in range(specification.tiles)]
@@ -291,6 +293,7 @@ def _specify(
 ) -> RunSpecification:
     """What a run is; how its target is recognised is left open."""
     width = tile.width_for(chains)
+    symmetries = [Move.SYMMETRY] if target.symmetries else []
     return RunSpecification(
         run=uuid.uuid4().hex,
         chains=chains,
@@ -302,7 +305,7 @@ def _specify(
         kernel=type(kernel).__name__,
         fields=dataclasses.asdict(kernel),
         parameters=kernel.parameters(target) | ({} if target.has_fixed_eps else UNKNOWN_NOISE),
-        moves=tuple(move.name.lower() for move in kernel.moves),
+        moves=tuple(move.name.lower() for move in (*kernel.moves, *symmetries)),
         sizes=tuple(name for tunable in kernel.tunables for name in tunable.names),
         width=width,
         chunk=chunk_length(layout, chains, width),

@@ -6,9 +6,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from limpet import errors
-from limpet.kernels.base import Info, Kernel, Move, Outcome, State, Tunable
+from limpet.kernels.base import Kernel, Tunable
 from limpet.kernels.moves import choose, judge, obstacle, soft_log_ratio
 from limpet.kernels.noise import Noise
+from limpet.kernels.states import Info, Move, Outcome, State
 from limpet.shapes import Vector
 from limpet.target import Target
 

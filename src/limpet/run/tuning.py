@@ -16,7 +16,8 @@ Sizes are frozen after the last round, well before the first draw.
 
 import numpy as np
 
-from limpet.kernels.base import Kernel, Outcome
+from limpet.kernels.base import Kernel
+from limpet.kernels.states import Outcome
 from limpet.run.tile import LONGEST_BLOCK, Trace
 
 ROUND = LONGEST_BLOCK  # steps between two narrowings
@@ -103,6 +104,8 @@ class Tuner:
         steps = trace.code.shape[1]
         x = np.concatenate([before[:, None], trace.x], axis=1)
         distance = np.sum(np.diff(x, axis=1) ** 2, axis=-1)
+        if trace.tally is not None:  # symmetries took it farther, whatever the sizes
+            distance = trace.tally.travelled
         move = trace.code // len(Outcome)
         offsets = self._offsets(first_step, steps)
         for k, tunable in enumerate(self.tunables):
