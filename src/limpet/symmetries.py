@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from limpet import errors
 from limpet.errors import InputError
 from limpet.layout import Layout
-from limpet.shapes import Vector
+from limpet.shapes import Randoms, Vector
 from limpet.target_checks import Frozen, check_indices, digest, trace
 
 NORMALS = 8  # that a symmetry is given, unless the user says how many
@@ -49,7 +49,7 @@ class MoveOnVectors(NamedTuple):
     function: Callable[..., Any]
     layout: Layout
 
-    def __call__(self, x: Vector, z: Vector, *data: Any) -> Vector:
+    def __call__(self, x: Vector, z: Randoms, *data: Any) -> Vector:
         """Where it leads."""
         y = self.function(self.layout.point(x), z, *data)
         if (found := Layout.of(y)) != self.layout:
@@ -152,7 +152,7 @@ def pivot(
     """
     angle = errors.positive("angle", angle)
 
-    def turn_tail(beads: Beads, z: Vector) -> Beads:
+    def turn_tail(beads: Beads, z: Randoms) -> Beads:
         k = _which(len(beads) - 1, z[0:2])
         at = _bead(beads, k)
         axis = z[4:7] / jnp.sqrt(jnp.sum(z[4:7] ** 2))  # -z turns the other way
@@ -197,7 +197,7 @@ def crankshaft(
     """
     angle = errors.positive("angle", angle)
 
-    def turn_between(beads: Beads, z: Vector) -> Beads:
+    def turn_between(beads: Beads, z: Randoms) -> Beads:
         count = len(beads)
         low = _which(count - 2, z[0:2])
         high = low + 2 + _which(count - 2 - low, z[2:4])
@@ -215,7 +215,7 @@ def crankshaft(
 
 def _of_chains(
     name: str,
-    turn: Callable[[Beads, Vector], Beads],
+    turn: Callable[[Beads, Randoms], Beads],
     variable: str | None,
     held: Any,
     fewest: int,
@@ -225,7 +225,7 @@ def _of_chains(
         raise InputError(f"variable={variable!r}: expected the name of a variable, or None.")
     first = np.zeros((0, 3)) if held is None else _place(held)
 
-    def of_array(x: Array, z: Vector) -> Array:
+    def of_array(x: Array, z: Randoms) -> Array:
         if x.size % 3 or x.size // 3 + len(first) < fewest:
             raise InputError(
                 f"limpet.{name} was given {x.size} numbers and {len(first)} beads that are held:"
@@ -234,7 +234,7 @@ def _of_chains(
         beads = jnp.concatenate([first, jnp.reshape(x, (-1, 3))])
         return jnp.reshape(turn(beads, z)[len(first) :], x.shape)
 
-    def move(x: Any, z: Vector, *data: Any) -> Any:
+    def move(x: Any, z: Randoms, *data: Any) -> Any:
         if variable is None and not hasattr(x, "shape"):
             raise InputError(
                 f"limpet.{name} was given a {type(x).__name__}: expected an array, or the name of"

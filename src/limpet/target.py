@@ -73,7 +73,7 @@ class Target:
         many as unknowns, or more, else reverse. "forward" is forward throughout, for functions that
         allow nothing else.
     symmetries : list of callables, optional
-        Moves y = move(x, z), with 8 standard normals z, that keep q / eps and volume; from y, -z
+        Moves y = move(x, z), with 8 standard normals z, that keep |q / eps| and volume; from y, -z
         must lead back to x. `limpet.pivot` and `limpet.crankshaft` are some.
 
     Examples

@@ -1,12 +1,13 @@
 """Moves by the symmetries of a target: no projection, and as long as the density allows at any eps.
 
-A symmetry is a function y = move(x, z) of a point and standard normals that keeps q / eps and
+A symmetry is a function y = move(x, z) of a point and standard normals that keeps |q / eps| and
 volume, with move(y, -z) = x. So (x, z) -> (y, -z) is its own inverse, keeps the volume of both
 together and the law of z, and what is left of the ratio (2.2) is that of the densities at y and x:
 
     off S  exp(l - |q/eps|^2 / 2), with respect to volume
     on S   exp(l) for pi_s, and exp(l) det(K)^(1/2) for the surface's own area, with respect to
-           delta(q/eps) dx, which the symmetry keeps because it keeps both
+           delta(q/eps) dx: the limit of laws with the density exp(-|q/eps|^2 / 2t^2) as t falls,
+           all of which the symmetry keeps
 
 Little of it is taken on trust. Off S the ratio has q as it is at y; on S, y must be there; and the
 way back is gone each time. That volume is kept is checked before a run alone.
@@ -22,11 +23,11 @@ from limpet.geometry.linalg import lengths
 from limpet.kernels.moves import judge, length_of, obstacle
 from limpet.kernels.noise import Generator, draw
 from limpet.kernels.states import Outcome, State
-from limpet.shapes import Values, Vector
+from limpet.shapes import Randoms, Values, Vector
 from limpet.target import Target
 
 RETURN = 1e-8  # of |x| + |x_0|: as near as a way back must come, as in all other moves by default
-# of |grad q_i| (|x| + |x_0|): how far moves on S may go from it, by rounding; a hundred times what
+# of |grad q| (|x| + |x_0|): how far moves on S may go from it, by rounding; a hundred times what
 # projections leave by default, for the next one takes it away
 DRIFT = 1e-10
 
@@ -86,7 +87,7 @@ def _move(kernel: Any, target: Target, state: State, walk: Walk) -> Walk:
     generator, noise = draw(walk.generator, most)
     which = jnp.floor(noise.choice * len(symmetries))
 
-    def go(x: Vector, z: Vector) -> Vector:
+    def go(x: Vector, z: Randoms) -> Vector:
         ends = [s.move(x, z[: s.normals], *target.more) for s in symmetries]
         y = ends[0]
         for k, end in enumerate(ends[1:], 1):
@@ -119,5 +120,5 @@ def _stays(kernel: Any, state: State, values: Values, scale: Float[Array, ""]) -
     """Whether a chain that is on S would still be there."""
     if not kernel.needs_surface:  # it is never on S, and may keep no normals
         return jnp.bool_(True)
-    drift = jnp.abs(values - state.values) <= DRIFT * lengths(state.normals) * scale
-    return ~state.on | jnp.all(drift)
+    drift = jnp.linalg.norm(values) - jnp.linalg.norm(state.values)
+    return ~state.on | (drift <= DRIFT * jnp.linalg.norm(lengths(state.normals)) * scale)
