@@ -109,10 +109,10 @@ class Collector:
 
     def _add_symmetries(self, tally: Tally, book: np.ndarray):
         """Take in moves by symmetries; `book` is where the counts of each chain and step go."""
-        book = np.broadcast_to(book, tally.acceptance.shape)
-        counts, acceptance = (a.reshape(-1, *a.shape[2:]) for a in (self.counts, self.acceptance))
-        np.add.at(counts, (book, Move.SYMMETRY), tally.outcomes)
-        np.add.at(acceptance, (book, Move.SYMMETRY, Outcome.ACCEPTED), tally.acceptance)
+        row = len(Move) * np.broadcast_to(book, tally.acceptance.shape) + Move.SYMMETRY
+        counts, acceptance = (a.reshape(-1, len(Outcome)) for a in (self.counts, self.acceptance))
+        np.add.at(counts, row, tally.outcomes)
+        np.add.at(acceptance[:, Outcome.ACCEPTED], row, tally.acceptance)
 
     def snapshot(self) -> dict[str, np.ndarray]:
         """All that it counts, by name."""
