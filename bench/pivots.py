@@ -1,6 +1,6 @@
 """A stiff chain with a bending energy, with and without pivots: `python -m bench.pivots [beads]`.
 
-The log density is kappa times the sum of cosines between bonds; a persistence length of 10 bonds has
+The log density is kappa times the sum of cosines between bonds; persistence over 10 bonds has
 kappa = 10. Effective draws are of the squared end-to-end distance, per second of CPU time of the
 draws alone, after a default warm-up.
 """
