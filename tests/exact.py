@@ -23,8 +23,8 @@ import scipy.stats
 import limpet
 from limpet.engine import Example, program
 from limpet.engine.xla import RUN_ONCE
-from limpet.kernels.base import Move
 from limpet.kernels.noise import Noise
+from limpet.kernels.states import Move
 
 LARGEST = 12  # most unknowns of a random problem
 WIDTH = 256  # a problem of n unknowns gets this many chains, 256 // n times

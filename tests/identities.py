@@ -21,8 +21,8 @@ import numpy as np
 import limpet
 from limpet.engine import Example, program
 from limpet.engine.xla import RUN_ONCE
-from limpet.kernels.base import Outcome, State
 from limpet.kernels.noise import Noise
+from limpet.kernels.states import Outcome, State
 from limpet.run import tile
 
 STEP = 2e-3  # of the finite differences, in standard deviations of the noise

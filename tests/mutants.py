@@ -15,8 +15,10 @@ MODULES = [
     "limpet.geometry.linalg",
     "limpet.geometry.projection",
     "limpet.geometry.metric",
-    "limpet.kernels.base",
+    "limpet.kernels.states",
     "limpet.kernels.moves",
+    "limpet.kernels.symmetry",
+    "limpet.kernels.base",
     "limpet.kernels.trajectory",
     "limpet.kernels.graph",
     "limpet.kernels.lifted",
@@ -54,6 +56,7 @@ def build(mutant: Mutant):
                 ("surface", "SurfaceSampler"),
                 ("lifted", "Lifted"),
                 ("random_walk", "RandomWalk"),
+                ("symmetry", "follow_symmetries"),
             )
         }
     finally:
@@ -449,4 +452,97 @@ CROWDED_MUTANTS = {
         "kernels.graph", "choose(moved, path.start, Start(", "choose(~moved, path.start, Start("
     ),
     "no first look at the start": _one("kernels.graph", "jnp.asarray(-1), place", "0, place"),
+}
+
+# by name: which law shows it, and what is wrong
+SYMMETRY_MUTANTS = {
+    "no log density off S": (
+        "off",
+        _one("kernels.symmetry", "off = log_density - jnp", "off = 0 * log_density - jnp"),
+    ),
+    "no energy off S": (
+        "off",
+        _one("kernels.symmetry", "off = log_density - jnp.sum(values**2) / 2", "off = log_density"),
+    ),
+    "no log density on S": (
+        "soft",
+        _one("kernels.symmetry", "log_density + kernel.log_area", "kernel.log_area"),
+    ),
+    "the law off S on S": (
+        "hausdorff",
+        _one("kernels.symmetry", "jnp.where(state.on, log_", "jnp.where(False, log_"),
+    ),
+    "no weight of the area": (
+        "hausdorff",
+        _one("kernels.surface", "return missing * half", "return 0 * half"),
+    ),
+    "weight of the area upside down": (
+        "hausdorff",
+        _one("kernels.surface", "return missing * half", "return -missing * half"),
+    ),
+    "weight of the area in the soft measure": (
+        "soft",
+        _one("kernels.surface", "missing = 1 - MEASURES[self.measure]", "missing = 1.0"),
+    ),
+    "ratio upside down": (
+        "soft",
+        _one("kernels.symmetry", "level - walk.level, met", "walk.level - level, met"),
+    ),
+    "level of the first move kept": (
+        "soft",
+        _one("kernels.symmetry", "jnp.where(accepted, level, walk.level)", "walk.level"),
+    ),
+    "walls ignored": (
+        "soft",
+        _one("kernels.symmetry", "inside=target.contains(y)", "inside=jnp.bool_(True)"),
+    ),
+    "walls of the start": (
+        "soft",
+        _one("kernels.symmetry", "target.contains(y)", "target.contains(x)"),
+    ),
+    "no way back": ("soft", _one("kernels.symmetry", "<= RETURN * scale", "<= jnp.inf")),
+    "way back with the same numbers": (
+        "soft",
+        _one("kernels.symmetry", "go(y, -noise.z)", "go(y, noise.z)"),
+    ),
+    "leaves S": (
+        "soft",
+        _one("kernels.symmetry", "return ~state.on | (drift", "return True | (drift"),
+    ),
+    "stays at a level off S": (
+        "off",
+        _one("kernels.symmetry", "return ~state.on | (drift", "return (drift"),
+    ),
+    "the first symmetry only": (
+        "soft",
+        _one("kernels.symmetry", "jnp.where(which == k, end, y)", "jnp.where(which < 0, end, y)"),
+    ),
+    "the same numbers again": (
+        "soft",
+        _one("kernels.symmetry", "return walk.generator, new", "return generator, new"),
+    ),
+    "one move too few": (
+        "soft",
+        _one("kernels.symmetry", "carry[0] < count", "carry[0] + 1 < count"),
+    ),
+    "state of the start kept": (
+        "soft",
+        _one("kernels.symmetry", "kernel.start(target, walk.x)", "state._replace(x=walk.x)"),
+    ),
+    "comes down on S": (
+        "off",
+        _one("kernels.symmetry", "_replace(on=state.on, reach", "_replace(reach"),
+    ),
+    "reach of the end": (
+        "soft",
+        _one("kernels.symmetry", "(on=state.on, reach=state.reach)", "(on=state.on)"),
+    ),
+    "acceptance not counted": (
+        "soft",
+        _one("kernels.symmetry", "walk.acceptance + acceptance", "walk.acceptance"),
+    ),
+    "outcomes not counted": (
+        "soft",
+        _one("kernels.symmetry", "walk.outcomes + (", "0 * walk.outcomes + ("),
+    ),
 }

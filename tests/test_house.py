@@ -17,6 +17,7 @@ ROOMS = [
     ["layout", "engine"],
     ["coordinates"],
     ["target_checks", "frame", "derivatives"],
+    ["symmetries"],
     ["target"],
     ["geometry", "models"],
     ["kernels"],

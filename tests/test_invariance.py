@@ -19,7 +19,7 @@ import pytest
 import scipy.stats
 
 import limpet
-from limpet.kernels.base import Outcome
+from limpet.kernels.states import Outcome
 from limpet.paper import two_spheres
 
 FALSE_ALARMS = 5e-5

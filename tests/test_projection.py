@@ -10,9 +10,9 @@ from limpet.engine.xla import RUN_ONCE
 from limpet.geometry import projection
 from limpet.geometry.linalg import factor
 from limpet.geometry.projection import landing, project
-from limpet.kernels.base import Outcome
 from limpet.kernels.moves import came_back, judge, obstacle, project_twice, sooner, start_on_surface
 from limpet.kernels.noise import Noise
+from limpet.kernels.states import Outcome
 
 NONE = jnp.zeros(1)
 ROOT = jnp.full((1, 1), 2.0)  # the factor of a normal of length two

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 import limpet
 from limpet.kernels import noise
-from limpet.kernels.base import Kernel, Move
+from limpet.kernels.base import Kernel
 from limpet.kernels.sas_moves import RULES
+from limpet.kernels.states import Move
 from limpet.kernels.trajectory import FIRST_SLIDES, first_slides, is_forced, tunables_of, vary
 
 KERNELS = [limpet.SAS(), limpet.Lifted(), limpet.SurfaceSampler(), limpet.RandomWalk()]

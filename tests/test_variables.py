@@ -6,7 +6,7 @@ import pytest
 import xarray as xr
 
 import limpet
-from limpet.kernels.base import Move, Outcome
+from limpet.kernels.states import Move, Outcome
 from limpet.report.advice import MOST_NAMED, causes, name_chains
 from limpet.report.summary import digits
 from limpet.report.variables import measure_variables

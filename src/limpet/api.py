@@ -23,6 +23,7 @@ from limpet.report.plot import plot
 from limpet.report.progress import Progress
 from limpet.report.summary import Summary, summary
 from limpet.sampling import resume, sample
+from limpet.symmetries import crankshaft, pivot
 from limpet.target import Target
 
 __all__ = [
@@ -46,12 +47,14 @@ __all__ = [
     "Target",
     "as_blackjax",
     "autocorrelation_time",
+    "crankshaft",
     "find_start",
     "from_numpyro",
     "from_pymc",
     "ladder",
     "open",
     "partition_ratio",
+    "pivot",
     "plot",
     "resume",
     "sample",

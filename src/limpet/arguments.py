@@ -64,10 +64,15 @@ def coordinates_of(target, layout, dims, coords) -> Coordinates:
     return Coordinates.of(layout, dims, coords)
 
 
-def read_scale(given, layout: Layout) -> Any:
+def read_scale(given, layout: Layout, kernel: Kernel) -> Any:
     """The scale of a run as a store keeps it: "learn", None, or a list of numbers or of rows."""
     if given is None or (isinstance(given, str) and given == LEARN):
         return given
+    if not kernel.takes_frames:
+        raise InputError(
+            f"scale={reprlib.repr(given)} does not fit kernel={kernel!r}, which takes the unknowns"
+            " as they are: leave it out, or write q in other units."
+        )
     expected = (
         f"expected {LEARN!r}, None, {layout.size} numbers above 0, a dict of such by variable, or a"
         f" matrix of {layout.size} x {layout.size}"

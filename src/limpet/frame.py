@@ -63,13 +63,15 @@ class InFrame:
     def __call__(self, z: Vector, given: tuple[Any, ...]) -> Any:
         """What the function is there."""
         frame, *data = given
-        return self.function(self.point(frame, z), *data)
+        return self.function(to_point(frame, self.forest, z), *data)
 
-    def point(self, frame: Frame, z: Vector) -> Vector:
-        """From z to x."""
-        u = frame.stretch(z)
-        return u if self.forest is None else self.forest.positions(u)
 
-    def coordinates(self, frame: Frame, x: Any) -> Any:
-        """From x to z; of NumPy's arrays also of many points, as `Frame.shrink`."""
-        return frame.shrink(x if self.forest is None else self.forest.differences(x))
+def to_point(frame: Frame, forest: Forest | None, z: Vector) -> Vector:
+    """From z to x."""
+    u = frame.stretch(z)
+    return u if forest is None else forest.positions(u)
+
+
+def to_coordinates(frame: Frame, forest: Forest | None, x: Any) -> Any:
+    """From x to z; of NumPy's arrays also of many points, as `Frame.shrink`."""
+    return frame.shrink(x if forest is None else forest.differences(x))

@@ -36,7 +36,8 @@ from limpet.errors import InputError, StartError, StoreError, StuckError
 from limpet.geometry.fit import find_peaks
 from limpet.geometry.start import JITTER, find_vectors
 from limpet.geometry.start_checks import check_guesses, check_resolution
-from limpet.kernels import SAS, Kernel, Lifted, SurfaceSampler
+from limpet.geometry.symmetry_checks import check_symmetries
+from limpet.kernels import SAS, Kernel, Lifted, Move, SurfaceSampler
 from limpet.layout import Layout, read_points
 from limpet.report.progress import Show, at_the_start, show_progress
 from limpet.report.reporter import says_stop
@@ -163,7 +164,7 @@ def sample(
     chains = several if chains is None else errors.whole("chains", chains, 1)
     draws, thin = errors.whole("draws", draws, 1), errors.whole("thin", thin, 1)
     warmup = None if warmup is None else errors.whole("warmup", warmup, 0)
-    scale, seed = read_scale(scale, layout), errors.whole("seed", seed, 0)
+    scale, seed = read_scale(scale, layout, kernel), errors.whole("seed", seed, 0)
     workers, jitter = number_of_workers(workers), errors.zero_or_more("jitter", jitter)
     path = None if store is None else new_path(store)
     if path is not None:
@@ -194,6 +195,7 @@ def sample(
         starts = _find_starts(kernel, flat, guesses, chains, seed, spare, jitter, of_model)
         if not isinstance(kernel, SurfaceSampler):
             check_resolution(flat, starts)
+        check_symmetries(flat, starts)
         with _new_sink(path, specification, flat, starts) as sink:
             begin = functools.partial(_begin, sink.specification, kernel, flat, starts)
             tiles = [begin(k) for k in range(specification.tiles)]
@@ -304,6 +306,7 @@ def _specify(
 ) -> RunSpecification:
     """What a run is; how its target is recognised is left open."""
     width = tile.width_for(chains)
+    symmetries = [Move.SYMMETRY] if target.symmetries else []
     return RunSpecification(
         run=uuid.uuid4().hex,
         chains=chains,
@@ -316,7 +319,7 @@ def _specify(
         kernel=type(kernel).__name__,
         fields=dataclasses.asdict(kernel),
         parameters=kernel.parameters(target) | ({} if target.has_fixed_eps else UNKNOWN_NOISE),
-        moves=tuple(move.name.lower() for move in kernel.moves),
+        moves=tuple(move.name.lower() for move in (*kernel.moves, *symmetries)),
         sizes=tuple(name for tunable in kernel.tunables for name in tunable.names),
         width=width,
         chunk=chunk_length(layout, chains, width),

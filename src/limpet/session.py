@@ -28,7 +28,7 @@ class Session:
         """`began` is when the work on this session did."""
         self.kernel, self.tiles, self.sink, self.began = kernel, tiles, sink, began
         self.specification = sink.specification
-        self.reporter = Reporter(tiles, kernel, self.specification, show, began)
+        self.reporter = Reporter(tiles, self.specification, show, began)
 
     def go(self, workers: int, stop_at_once: bool = False) -> xr.DataTree:
         """All draws, or those that there were time for."""

@@ -9,3 +9,4 @@ Values = Float[Array, " m"]
 Normals = Float[Array, "n m"] | SparseNormals  # gradients of the constraints, one a column
 Square = Float[Array, "m m"] | SparseMatrix
 Factor = Float[Array, "m m"] | SparseFactor
+Randoms = Float[Array, " k"]  # that a move of a user is given

@@ -15,10 +15,11 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
+from limpet import symmetries as moves
 from limpet.derivatives import paired, values_and_normals, values_and_normals_once
 from limpet.engine.cache import keep_programs
 from limpet.errors import InputError, PrecisionWarning, warn
-from limpet.frame import Frame, InFrame
+from limpet.frame import Frame, InFrame, to_coordinates, to_point
 from limpet.layout import Layout
 from limpet.shapes import Normals, Values, Vector
 from limpet.sparse.colours import Colouring, find_colouring
@@ -69,6 +70,9 @@ class Target:
         How derivatives are taken. By default whatever is cheaper: forward where constraints are as
         many as unknowns, or more, else reverse. "forward" is forward throughout, for functions that
         allow nothing else.
+    symmetries : list of callables, optional
+        Moves y = move(x, z), with 8 standard normals z, that keep |q / eps| and volume; from y, -z
+        must lead back to x. `limpet.pivot` and `limpet.crankshaft` are some.
 
     Examples
     --------
@@ -98,6 +102,7 @@ class Target:
         inside: Callable | None = None,
         data: Any = None,
         derivatives: str | None = None,
+        symmetries: Any = (),
     ) -> None:
         for name, function in (("q", q), ("log_density", log_density), ("inside", inside)):
             if not callable(function) and not (function is None and name != "q"):
@@ -113,6 +118,7 @@ class Target:
         self.inside = inside
         self.data = None if data is None else read_data(data)
         self.derivatives = derivatives
+        self.symmetries = moves.read_symmetries(symmetries)
         # eps, or what it is where chains start, if it is a function: see `freeze`
         self.scale: Any = None if callable(eps) else self.eps
         # how sparse normals are computed: see `freeze` and `in_frame`
@@ -136,6 +142,8 @@ class Target:
         names |= {"eps": np.asarray(self.eps).tolist()} if self.has_fixed_eps else {}
         shown = [f"{name}={names[name]}" for name in FUNCTIONS if name in names]
         shown += ["data=..."] if self.data is not None else []
+        names = ", ".join(symmetry.name for symmetry in self.symmetries)
+        shown += [f"symmetries=[{names}]"] if names else []
         shown += [f"derivatives={self.derivatives!r}"] if self.derivatives else []
         return f"Target({', '.join(shown)})"
 
@@ -230,7 +238,7 @@ class Target:
         if layout.is_vector:
             return self
         wrapped = {name: OnVectors(function, layout) for name, function in self.functions.items()}
-        return self._with(wrapped, None, self.scale)
+        return self._with(wrapped, None, self.scale, moves.on_vectors(self.symmetries, layout))
 
     def plain(self) -> "Target":
         """The same target with eps = 1: its values and normals are those of q itself."""
@@ -251,21 +259,25 @@ class Target:
         """The same target as a function of the coordinates of a frame, and maybe of a forest."""
         forest = None if through is None else through.forest
         functions = {name: InFrame(f, forest) for name, f in self.functions.items()}
-        target = self._with(functions, through or self.colouring, self.scale)
+        symmetries = moves.in_frame(self.symmetries, forest)
+        target = self._with(functions, through or self.colouring, self.scale, symmetries)
         target.data = (frame, *self.more)
         return target
 
     def point(self, x: Vector) -> Vector:
         """The point of which these are the coordinates: itself, unless the target has a frame."""
-        return self.q.point(self.data[0], x) if isinstance(self.q, InFrame) else x
+        return to_point(self.data[0], self.q.forest, x) if isinstance(self.q, InFrame) else x
 
     def coordinates(self, x: Any) -> Any:
         """The coordinates for which `point` gives x; of NumPy's arrays also of many points."""
-        return self.q.coordinates(self.data[0], x) if isinstance(self.q, InFrame) else x
+        if not isinstance(self.q, InFrame):
+            return x
+        return to_coordinates(self.data[0], self.q.forest, x)
 
-    def _with(self, functions: dict[str, Any], colouring: Any, scale: Any) -> "Target":
+    def _with(self, functions: Any, colouring: Any, scale: Any, symmetries: Any = None) -> "Target":
         every = tuple(functions.get(name) for name in FUNCTIONS)
-        return _rebuild((every, colouring, self.derivatives), (scale, self.data))
+        symmetries = self.symmetries if symmetries is None else symmetries
+        return _rebuild((every, colouring, self.derivatives, symmetries), (scale, self.data))
 
     def fingerprint(self, x: Vector) -> dict[str, str | None]:
         """Digests of what the functions compute and of their data, the same in every process."""
@@ -273,6 +285,7 @@ class Target:
         for name, function in self.functions.items():
             program = trace(name, function, x, *self.more)[0]
             found[name] = digest(program, function, x, *self.more)
+        found |= moves.fingerprints(self.symmetries, x, *self.more)
         return found | ({} if self.data is None else {"data": digest_of_data(self.data)})
 
     def freeze(self, x: Vector) -> "Target":
@@ -300,7 +313,8 @@ class Target:
             frozen[name] = Frozen(digest(jaxpr, function, x, *self.more), function)
         trace("the derivative of q", self.values_and_normals, x, remedy=FIRST_REMEDY)
         scale = self.scale if self.has_fixed_eps or isinstance(x, Tracer) else self.eps_at(x)
-        target = self._with(frozen, None, scale if scale is None else np.asarray(scale))
+        kept = moves.freeze(self.symmetries, x, *self.more)
+        target = self._with(frozen, None, scale if scale is None else np.asarray(scale), kept)
         # what data there are decides which entries are zero, and other data need the same program
         if self.data is None and not self.is_crowded(x):
             r = frozen["q"] if self.has_fixed_eps else Whitened(frozen["q"], frozen["eps"])
@@ -329,7 +343,7 @@ def _rebuild(program: tuple[Any, ...], numbers: tuple[Any, ...]) -> Target:
     # without the constructor, which would refuse what JAX puts in the place of numbers
     target = object.__new__(Target)
     (target.q, eps, target.log_density, target.inside), *rest = program
-    target.colouring, target.derivatives = rest
+    target.colouring, target.derivatives, target.symmetries = rest
     target.scale, target.data = numbers
     target.eps = target.scale if eps is None else eps
     return target
@@ -345,6 +359,7 @@ jax.tree_util.register_pytree_node(
             tuple(target.functions.get(name) for name in FUNCTIONS),
             target.colouring,
             target.derivatives,
+            target.symmetries,
         ),
     ),
     _rebuild,

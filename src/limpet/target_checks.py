@@ -223,6 +223,8 @@ def trace(
     try:
         # a function made here is unknown to JAX, which else would remember what it traced before
         return jax.make_jaxpr(lambda *a: function(*a), return_shape=True)(x, *data)
+    except InputError as error:  # of limpet's own moves, in words
+        raise InputError(f"{name}: {error}.") from None
     except Exception as error:
         ours = tuple(os.path.dirname(module) for module in (__file__, jax.__file__, np.__file__))
         library = os.path.dirname(os.__file__)

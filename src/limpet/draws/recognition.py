@@ -20,6 +20,9 @@ def describe(target, starts) -> dict:
     for name, function in target.functions.items():
         if name != "q":
             values[name] = jax.vmap(lambda x, f=function: f(x, *target.more))(points)
+    for k, (move, normals) in enumerate(target.symmetries):
+        z = jnp.cos(jnp.arange(1.0, normals + 1))  # any numbers will do
+        values[f"symmetry {k}"] = jax.vmap(lambda x, f=move, z=z: f(x, z, *target.more))(points)
     return {
         "eps": np.asarray(target.scale).tolist(),
         "values": {name: _some(np.nan_to_num(value)) for name, value in values.items()},

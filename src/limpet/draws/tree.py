@@ -7,11 +7,13 @@ import xarray as xr
 
 from limpet.coordinates import dataset
 from limpet.draws.attributes import nest
-from limpet.kernels.base import Kernel, Move, Outcome
+from limpet.kernels.base import Kernel
+from limpet.kernels.states import Move, Outcome
 from limpet.run.clock import times_of
 from limpet.run.specification import RunSpecification
 
 MOVES = [move.name.lower() for move in Move]
+SYMMETRY = Move.SYMMETRY.name.lower()
 OUTCOMES = [outcome.name.lower() for outcome in Outcome]
 
 
@@ -92,4 +94,6 @@ def totals(moves: xr.Dataset, used: Sequence[str]) -> dict:
         by_move[name] = {o: int(c) for o, c in zip(OUTCOMES, row, strict=True)}
         proposals = int(row.sum())
         acceptance[name] = float(expected.sel(move=name)) / proposals if proposals else None
-    return {"steps": int(counts.sum()), "acceptance": acceptance, "counts": by_move}
+    # a step is one of the sampler's own moves, with or without symmetries after it
+    steps = int(counts.sum()) - sum(by_move.get(SYMMETRY, {}).values())
+    return {"steps": steps, "acceptance": acceptance, "counts": by_move}

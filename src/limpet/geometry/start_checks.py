@@ -42,16 +42,16 @@ def check_guesses(target: Target, guesses: np.ndarray, name: str) -> None:
     """Refuse guesses where the target is not defined."""
     local = of_rows(_local, target, guesses, apart=is_apart(target, guesses[0]))
     for k, guess in enumerate(guesses):
-        where = f"{name} {_numbers(guess)}" + (f" (point {k})" if len(guesses) > 1 else "")
+        where = f"{name} {numbers(guess)}" + (f" (point {k})" if len(guesses) > 1 else "")
         if not np.isfinite(local.q[k]).all():
             raise InputError(
-                f"q is not finite at the {where}: q = {_numbers(local.q[k])}."
+                f"q is not finite at the {where}: q = {numbers(local.q[k])}."
                 " Start where it is defined."
             )
         if target.inside is not None and not local.inside[k]:
             walls = np.ravel(target.inside(jnp.asarray(guess), *target.more))
             raise InputError(
-                f"The {where} is outside the walls: inside = {_numbers(walls)}, expected all >= 0."
+                f"The {where} is outside the walls: inside = {numbers(walls)}, expected all >= 0."
             )
         if not target.has_fixed_eps:
             check_noise(local.eps[k], where)
@@ -101,7 +101,7 @@ def explain_failure(
     singular = singular_values(normals) if finite else np.full(len(local.q), np.nan)
     if not finite:
         reason = (
-            f"The gradient of q is not finite there, {_numbers(by_constraint(normals))}: look for a"
+            f"The gradient of q is not finite there, {numbers(by_constraint(normals))}: look for a"
             " square root or a norm of zero."
         )
     elif reached and not has_rank:
@@ -120,11 +120,11 @@ def explain_failure(
         reason = f"The log density there is {local.log_density}: start where it is finite."
     return (
         f"No start: {failed} of {count} searches found no usable point on the surface. The closest"
-        f" came within |q| = {np.linalg.norm(local.q):.3g} at x = {_numbers(x)}, where the"
-        f" singular values of the gradient of q are {_numbers(singular)}. {reason}"
+        f" came within |q| = {np.linalg.norm(local.q):.3g} at x = {numbers(x)}, where the"
+        f" singular values of the gradient of q are {numbers(singular)}. {reason}"
     )
 
 
-def _numbers(array: Any) -> str:
+def numbers(array: Any) -> str:
     """Numbers for a message: few digits, and few of them."""
     return np.array2string(np.asarray(array), precision=4, threshold=12, separator=", ")

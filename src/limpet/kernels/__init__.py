@@ -1,9 +1,10 @@
 """The samplers, one file each."""
 
-from limpet.kernels.base import Info, Kernel, Move, Outcome, State
+from limpet.kernels.base import Kernel
 from limpet.kernels.lifted import Lifted
 from limpet.kernels.random_walk import RandomWalk
 from limpet.kernels.sas import SAS
+from limpet.kernels.states import Info, Move, Outcome, State
 from limpet.kernels.surface import SurfaceSampler
 
 __all__ = [

@@ -6,65 +6,25 @@ A new sampler is one file: a subclass of `Kernel` with its numbers as fields, an
 
 import abc
 import dataclasses
-import enum
 import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, dataclass_transform
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jax.core import Tracer
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from limpet.errors import InputError, warn
-from limpet.kernels.noise import Noise, draw, generator_from
+from limpet.geometry.symmetry_checks import check_symmetries
+from limpet.kernels.noise import Generator, Noise, draw, generator_from
+from limpet.kernels.states import Info, Move, State
+from limpet.kernels.symmetry import Tally, follow_symmetries
 from limpet.layout import Layout, as_point
-from limpet.shapes import Factor, Normals, Values, Vector
+from limpet.shapes import Vector
 from limpet.target import Target, check_target
-
-
-class Move(enum.IntEnum):
-    """What a chain can do in a step; the first four are the paper's (section 2.1)."""
-
-    HARD = 0
-    OFF = 1
-    ON = 2
-    SOFT = 3
-    SLIDE = 4  # along a level set of q, off the surface: not in the paper
-
-
-class Outcome(enum.IntEnum):
-    """What became of a proposal; every proposal ends as exactly one of these."""
-
-    ACCEPTED = 0
-    FORWARD = 1  # the projection did not reach the surface
-    REVERSE = 2  # the way back does not lead to where it came from
-    WALL = 3  # outside the walls
-    METROPOLIS = 4  # refused with one minus its acceptance probability
-    NOT_FINITE = 5  # q, its gradient or the log density was NaN or infinite
-
-
-class State(NamedTuple):
-    """Where a chain is, and what was computed there.
-
-    A sampler that never projects has no columns of normals.
-    """
-
-    x: Any
-    on: Bool[Array, ""]  # whether it is on the surface
-    values: Values
-    normals: Normals
-    factor: Factor
-    log_density: Float[Array, ""]
-    reach: Float[Array, ""]  # how far from the origin the chain began: the scale of its x
-
-
-class Info(NamedTuple):
-    """What one step did."""
-
-    move: Int[Array, ""]
-    outcome: Int[Array, ""]
-    acceptance: Float[Array, ""]
 
 
 class Tunable(NamedTuple):
@@ -92,7 +52,6 @@ class Kernel(abc.ABC):
     elsewhere: ClassVar[dict[str, str]] = {}  # what people look for here, and where it is
     known: ClassVar[dict[str, type["Kernel"]]] = {}  # by name, as a store says it
     needs_surface: ClassVar[bool] = False  # in x: fewer constraints than unknowns
-    takes_frames: ClassVar[bool] = True  # whether it is run in coordinates that warm-up found
 
     def __init_subclass__(cls) -> None:
         dataclasses.dataclass(frozen=True)(cls)
@@ -129,6 +88,11 @@ class Kernel(abc.ABC):
     def is_forced(self) -> bool:
         """Whether its moves follow the gradient of the density."""
         return False
+
+    @property
+    def takes_frames(self) -> bool:
+        """Whether it may run in other linear coordinates: its law is the same in all of them."""
+        return True
 
     def check(self) -> None:  # noqa: B027 (most have nothing more to check)
         """Refuse numbers that do not fit each other."""
@@ -175,6 +139,27 @@ class Kernel(abc.ABC):
         """How many normal numbers a step takes."""
         return len(state.x)
 
+    def slides(self, sizes: dict[str, Any]) -> Any:
+        """How many slides a step has: as many moves by symmetries follow, which cost far less."""
+        return 1
+
+    def log_area_weight(self, target: Target, x: Vector) -> Float[Array, ""]:
+        """Of the law on S at x: log of its density by exp(l) delta(q/eps) dx, that of pi_s."""
+        return jnp.zeros(())
+
+    def make_step(
+        self, target: Target, tuned: dict[str, Any], generator: Generator, state: State
+    ) -> tuple[Generator, State, Info, Tally | None]:
+        """One step, then moves by the target's symmetries; `state.x` is a vector."""
+        generator, noise = draw(generator, self.noise_size(state))
+        new, info = self.move(target, tuned, noise, state)
+        if not target.symmetries:
+            return generator, new, info, None
+        travelled = jnp.sum((new.x - state.x) ** 2)
+        slides = self.slides(self.sizes(target) | tuned)
+        generator, new, walk = follow_symmetries(self, target, generator, new, slides)
+        return generator, new, info, Tally(walk.outcomes, walk.acceptance, travelled)
+
     def parameters(self, target: Target) -> dict[str, Any]:
         """The numbers it runs with on this target, defaults filled in."""
         return dataclasses.asdict(self) | {
@@ -202,6 +187,8 @@ class Kernel(abc.ABC):
         vector = layout.vector(x)
         flat = target.on_vectors(layout).freeze(vector)
         self.check_room(flat, vector)
+        if not isinstance(vector, Tracer):
+            check_symmetries(flat, vector[None])
         return self.start(flat, vector)._replace(x=layout.point(vector))
 
     def step(self, target: Target, key: PRNGKeyArray, state: State) -> tuple[State, Info]:
@@ -219,12 +206,13 @@ class Kernel(abc.ABC):
         Returns
         -------
         state, info
-            The next state, and what was done: move, outcome, acceptance probability.
+            The next state, and what was done: move, outcome, acceptance probability; of moves by
+            the target's symmetries, which follow, nothing is told.
         """
         layout = Layout.of(state.x)
         flat = state._replace(x=layout.vector(state.x))
-        _, noise = draw(generator_from(key), self.noise_size(flat))
-        new, info = self.move(target.on_vectors(layout), {}, noise, flat)
+        flat_target = target.on_vectors(layout)
+        _, new, info, _ = self.make_step(flat_target, {}, generator_from(key), flat)
         return new._replace(x=layout.point(new.x)), info
 
 

@@ -30,9 +30,9 @@ from limpet.geometry.metric import (
     solve_lower,
     solve_upper,
 )
-from limpet.kernels.base import Info, Move, Outcome, State
 from limpet.kernels.moves import choose, judge, obstacle, reach_of, sooner
 from limpet.kernels.noise import Noise
+from limpet.kernels.states import Info, Move, Outcome, State
 from limpet.kernels.trajectory import TrajectoryKernel, is_forced, vary
 from limpet.shapes import Values, Vector
 from limpet.target import Target

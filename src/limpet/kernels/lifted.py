@@ -14,10 +14,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from limpet.geometry.linalg import factor
-from limpet.kernels.base import Info, State, Tunable
+from limpet.kernels.base import Tunable
 from limpet.kernels.graph import make_graph_trajectory, start_on_graph
 from limpet.kernels.moves import reach_of
 from limpet.kernels.noise import Noise
+from limpet.kernels.states import Info, State
 from limpet.kernels.trajectory import TrajectoryKernel, make_trajectory
 from limpet.lanes.primitives import sparse
 from limpet.shapes import Normals, Values, Vector

@@ -9,8 +9,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from limpet.geometry.linalg import factor, half_log_det, lengths, tangent
 from limpet.geometry.projection import Landing, Surface, project
-from limpet.kernels.base import Outcome, State
 from limpet.kernels.noise import Noise
+from limpet.kernels.states import Outcome, State
 from limpet.shapes import Factor, Normals, Values, Vector
 
 AT_ORIGIN = 1e-8  # of a step size: a start nearer to the origin is at it, but for rounding
@@ -68,7 +68,7 @@ def _land(
 
     The tolerance is relative: it means the same when q or x is counted in other units.
     """
-    tolerance = kernel.tolerance * lengths(normals) * _length(x, reach)
+    tolerance = kernel.tolerance * lengths(normals) * length_of(x, reach)
     cap = kernel.newton_cap
     return project(target, start, normals, L, level, tolerance, cap, active, needs_normals)
 
@@ -76,11 +76,11 @@ def _land(
 def came_back(kernel: Any, landing: Landing, state: State) -> Bool[Array, ""]:
     """The reverse check: whether a projection landed where the chain is."""
     miss = jnp.linalg.norm(landing.x - state.x)
-    return landing.landed & (miss <= kernel.reverse_tolerance * _length(state.x, state.reach))
+    return landing.landed & (miss <= kernel.reverse_tolerance * length_of(state.x, state.reach))
 
 
-def _length(x: Vector, reach: Float[Array, ""]) -> Float[Array, ""]:
-    # the reach keeps the tolerance from vanishing where the surface passes the origin
+def length_of(x: Vector, reach: Float[Array, ""]) -> Float[Array, ""]:
+    """What tolerances are relative to: they must not vanish where the surface passes the origin."""
     return jnp.linalg.norm(x) + reach
 
 

@@ -6,9 +6,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from limpet import errors
-from limpet.kernels.base import Info, Kernel, Move, Outcome, State, Tunable
+from limpet.kernels.base import Kernel, Tunable
 from limpet.kernels.moves import choose, judge, obstacle, soft_log_ratio
 from limpet.kernels.noise import Noise
+from limpet.kernels.states import Info, Move, Outcome, State
 from limpet.shapes import Vector
 from limpet.target import Target
 
@@ -33,7 +34,6 @@ class RandomWalk(Kernel):
 
     step_size: float | None = None
 
-    takes_frames = False  # plain Metropolis, to compare with
     checks: ClassVar = {"step_size": errors.positive}
     renamed: ClassVar = {"sigma": "step_size"}
 
@@ -46,6 +46,11 @@ class RandomWalk(Kernel):
     def tunables(self) -> tuple[Tunable, ...]:
         """Its one size; the acceptance is about the best for Gaussian steps in few dimensions."""
         return (Tunable(("step_size",), (Move.SOFT,), acceptance=0.4),)
+
+    @property
+    def takes_frames(self) -> bool:
+        """No: it is plain Metropolis, to compare with."""
+        return False
 
     def draw_share(self) -> float:
         """Every step is a draw."""

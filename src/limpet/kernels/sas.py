@@ -28,7 +28,7 @@ from jaxtyping import Array, Bool, Float
 from limpet import errors
 from limpet.geometry.linalg import across, factor, less_along, solve_lower, solve_upper
 from limpet.geometry.projection import Landing, are_many, landing
-from limpet.kernels.base import Info, Kernel, Move, Outcome, State, Tunable
+from limpet.kernels.base import Kernel, Tunable
 from limpet.kernels.moves import (
     came_back,
     choose,
@@ -40,6 +40,7 @@ from limpet.kernels.moves import (
 )
 from limpet.kernels.noise import Noise
 from limpet.kernels.sas_moves import RULES, Random, Rule, Step
+from limpet.kernels.states import Info, Move, Outcome, State
 from limpet.kernels.trajectory import (
     Trajectory,
     first_slides,
@@ -163,6 +164,10 @@ class SAS(Kernel):
     def is_draw(self, state: State) -> Bool[Array, ""]:
         """A state off S is a draw from pi_eps."""
         return ~state.on
+
+    def slides(self, sizes: dict[str, Any]) -> Any:
+        """Those of a Hard move."""
+        return sizes["trajectory"]
 
     def sizes(self, target: Target) -> dict[str, Any]:
         """The step sizes, those that are not given made of eps (section 3.1 of the paper)."""

@@ -21,8 +21,8 @@ from limpet.geometry.linalg import (
     solve_upper,
     tangent,
 )
-from limpet.kernels.base import Move, State
 from limpet.kernels.moves import TwoProjections, choose, slide_log_ratio, soft_log_ratio
+from limpet.kernels.states import Move, State
 from limpet.shapes import Values, Vector
 
 

@@ -2,12 +2,14 @@
 
 from typing import Any
 
-from jaxtyping import Array, Bool
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
 from limpet.errors import InputError
-from limpet.kernels.base import Info, State
+from limpet.geometry.linalg import factor, half_log_det
 from limpet.kernels.moves import start_on_surface
 from limpet.kernels.noise import Noise
+from limpet.kernels.states import Info, State
 from limpet.kernels.trajectory import TrajectoryKernel, make_trajectory
 from limpet.shapes import Vector
 from limpet.target import Target
@@ -55,9 +57,21 @@ class SurfaceSampler(TrajectoryKernel):
                 f"measure={self.measure!r}: expected one of {', '.join(map(repr, MEASURES))}."
             )
 
+    @property
+    def takes_frames(self) -> bool:
+        """Not for the surface's own area, which depends on what lengths are."""
+        return self.measure == "soft"
+
     def is_draw(self, state: State) -> Bool[Array, ""]:
         """Every state is a draw."""
         return state.on
+
+    def log_area_weight(self, target: Target, x: Vector) -> Float[Array, ""]:
+        """Half of log det K for the surface's own area."""
+        missing = 1 - MEASURES[self.measure]
+        if not missing:
+            return jnp.zeros(())
+        return missing * half_log_det(factor(target.values_and_normals(x)[1]))
 
     def start(self, target: Target, x: Vector) -> State:
         """At x."""

@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float, Int
 from limpet import errors
 from limpet.geometry.linalg import dual, pairing, tangent
 from limpet.geometry.projection import Surface
-from limpet.kernels.base import Info, Kernel, Move, Outcome, State, Tunable
+from limpet.kernels.base import Kernel, Tunable
 from limpet.kernels.moves import (
     came_back,
     choose,
@@ -32,6 +32,7 @@ from limpet.kernels.moves import (
     sooner,
 )
 from limpet.kernels.noise import Noise
+from limpet.kernels.states import Info, Move, Outcome, State
 from limpet.shapes import Values, Vector
 from limpet.target import Target
 
@@ -86,6 +87,10 @@ class TrajectoryKernel(Kernel):
     def draw_share(self) -> float:
         """Every step is a draw."""
         return 1.0
+
+    def slides(self, sizes: dict[str, Any]) -> Any:
+        """Those of its trajectory."""
+        return sizes["steps"]
 
     def sizes(self, target: Target) -> dict[str, Any]:
         """How long slides are, and how many."""

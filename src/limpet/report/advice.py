@@ -9,7 +9,8 @@ from scipy.special import gammaincinv
 
 from limpet.errors import LimpetWarning, MixingWarning, warn
 from limpet.geometry.start import is_absurd
-from limpet.kernels.base import Kernel, Move, Outcome, State
+from limpet.kernels.base import Kernel
+from limpet.kernels.states import Move, Outcome, State
 from limpet.layout import Layout
 from limpet.report.progress import DOING
 from limpet.report.variables import every_name, measure_variables
@@ -24,6 +25,7 @@ LOWEST_ACCEPTANCE = 0.05  # of a move
 MOST_FAILING = 0.75  # share of failing projections; with step sizes as tuned, half of them may fail
 ADVISED_FAILING = 0.25  # share of failing projections for which a step size is advised
 SINGULAR_SHARE = 0.03  # of the usual smallest singular value: below, gradients are dependent
+MOST_BROKEN = 0.01  # share of moves by symmetries that are none
 MOST_NAMED = 8  # chains named in one message
 HIGHEST_R_HAT = 1.01  # of chains that agree: Vehtari et al. (2021)
 FEWEST_EFFECTIVE = 400  # draws, for R-hat and the ESS itself to be trusted: Vehtari et al. (2021)
@@ -45,7 +47,9 @@ def warn_of(
 
     Of all but very long runs, what is told of mixing is what `limpet.summary` shows.
     """
-    counts = tree["moves"].to_dataset()["counts"].values
+    counts = tree["moves"].to_dataset()["counts"].values.copy()
+    _warn_of_symmetries(counts[:, Move.SYMMETRY].sum(axis=0))
+    counts[:, Move.SYMMETRY] = 0  # what follows is about the sampler's own moves
     proposals, accepted = counts.sum(axis=(1, 2)), counts[:, :, Outcome.ACCEPTED].sum(axis=1)
     still = (accepted == 0) & (proposals >= FEWEST_PROPOSALS)
     lp = tree["sample_stats"].to_dataset()["lp"]
@@ -171,6 +175,27 @@ def _warn_of_failing_moves(
         )
 
 
+def _warn_of_symmetries(outcomes: np.ndarray) -> None:
+    """Warn of symmetries that are none somewhere, or that never lead anywhere."""
+    total = max(int(outcomes.sum()), 1)
+    broken = outcomes[[Outcome.FORWARD, Outcome.REVERSE, Outcome.NOT_FINITE]]
+    if broken.sum() > MOST_BROKEN * total:
+        off, no_way, undefined = broken / total
+        warn(
+            f"Moves by symmetries were none: of {total:,}, {off:.1%} did not stay on the surface,"
+            f" {no_way:.1%} had no way back, and {undefined:.1%} led to where q or log_density is"
+            " not finite. They were refused, so the draws are right; but look at the functions.",
+            LimpetWarning,
+        )
+    elif total >= FEWEST_PROPOSALS and not outcomes[Outcome.ACCEPTED]:
+        cause = Outcome(int(np.argmax(outcomes))).name.lower()
+        warn(
+            f"Moves by symmetries were never accepted, of {total:,} (mostly {cause}): they are no"
+            " use here. Make them smaller, as limpet.pivot(angle=0.3) is, or leave them out.",
+            LimpetWarning,
+        )
+
+
 def _chi(dimension: int, share: float) -> float:
     """The length that this share of Gaussian vectors is shorter than."""
     return np.sqrt(2 * gammaincinv(dimension / 2, share))  # scipy.stats takes a second to import
@@ -259,7 +284,7 @@ def causes(kernel: Kernel, counts: np.ndarray) -> str:
     for move, row in zip(Move, counts.sum(axis=0), strict=True):
         failed = row.copy()
         failed[Outcome.ACCEPTED] = 0
-        if failed.sum():
+        if failed.sum() and move in kernel.step_sizes:
             cause = Outcome(int(np.argmax(failed)))
             share = failed.sum() / row.sum()
             sizes = ", ".join(kernel.step_sizes[move])

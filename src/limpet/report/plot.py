@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from limpet.draws.tree import OUTCOMES
-from limpet.kernels.base import Move
+from limpet.kernels.states import Move
 from limpet.report.diagnostics import FEWEST_TAUS, autocorrelation
 from limpet.report.summary import check_draws, counted_of, steps_per_draw
 from limpet.report.variables import measure_variables, names_of

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from limpet.kernels.base import Kernel
+from limpet.kernels.states import Move
 from limpet.report.progress import Progress, Show
 from limpet.run.mixing import Worst
 from limpet.run.online import UNKNOWN, mixing
@@ -26,12 +26,11 @@ class Reporter:
     def __init__(
         self,
         tiles: Sequence[TileRun],
-        kernel: Kernel,
         specification: RunSpecification,
         show: Show,
         began: float,
     ):
-        self.tiles, self.kernel, self.specification = tiles, kernel, specification
+        self.tiles, self.specification = tiles, specification
         self.show, self.began = show, began
         self.phase = "start"  # that was told last
         self.since: tuple[float, int] | None = None  # when this phase began, with what was done
@@ -103,6 +102,6 @@ class Reporter:
         counts = np.sum([book.counts[0].sum(axis=(0, 2)) for book in books], axis=0)
         likely = np.sum([book.acceptance[0].sum(axis=(0, 2)) for book in books], axis=0)
         return {
-            move.name.lower(): float(likely[move] / counts[move]) if counts[move] else None
-            for move in self.kernel.moves
+            name: float(likely[move] / counts[move]) if counts[move] else None
+            for name, move in ((name, Move[name.upper()]) for name in self.specification.moves)
         }

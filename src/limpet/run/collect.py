@@ -9,7 +9,8 @@ is made longer, the counts stay those at the old number, for nobody wrote down w
 import jax
 import numpy as np
 
-from limpet.kernels.base import Move, Outcome
+from limpet.kernels.states import Move, Outcome
+from limpet.kernels.symmetry import Tally
 from limpet.run.quantities import POINT, Draws, stats_of
 from limpet.run.specification import RunSpecification
 from limpet.run.tile import Trace
@@ -102,7 +103,16 @@ class Collector:
         self.counts += np.bincount(cell, minlength=self.counts.size).reshape(self.counts.shape)
         # one by one, in the order of steps: the sum is the same however a run is cut into blocks
         np.add.at(self.acceptance.reshape(-1), cell, trace.acceptance.ravel())
+        if trace.tally is not None:
+            self._add_symmetries(trace.tally, book)
         return new
+
+    def _add_symmetries(self, tally: Tally, book: np.ndarray):
+        """Take in moves by symmetries; `book` is where the counts of each chain and step go."""
+        row = len(Move) * np.broadcast_to(book, tally.acceptance.shape) + Move.SYMMETRY
+        counts, acceptance = (a.reshape(-1, len(Outcome)) for a in (self.counts, self.acceptance))
+        np.add.at(counts, row, tally.outcomes)
+        np.add.at(acceptance[:, Outcome.ACCEPTED], row, tally.acceptance)
 
     def snapshot(self) -> dict[str, np.ndarray]:
         """All that it counts, by name."""

@@ -20,8 +20,10 @@ from limpet import lanes
 from limpet.engine import Example, of_rows, program
 from limpet.errors import SlowPathWarning, warn
 from limpet.geometry.linalg import factor
-from limpet.kernels.base import Kernel, Outcome, State
-from limpet.kernels.noise import Generator, draw
+from limpet.kernels.base import Kernel
+from limpet.kernels.noise import Generator
+from limpet.kernels.states import Outcome, State
+from limpet.kernels.symmetry import Tally
 from limpet.target import Target
 
 # How many times slower steps are by XLA than by limpet.lanes, for up to so many constraints, as
@@ -41,6 +43,7 @@ class Trace(NamedTuple):
     on: Bool[Array, "width steps"]
     code: UInt8[Array, "width steps"]  # move and outcome in one number
     acceptance: Float[Array, "width steps"]
+    tally: Tally | None = None  # of the moves by symmetries, if the target has any
 
 
 def width_for(chains: int) -> int:
@@ -72,13 +75,11 @@ def _start(constants, x) -> State:
 def step(constants, carry, scales: dict):
     """One step of one chain: its new state and generator, and its line of the trace."""
     (kernel, target), (state, generator) = constants, carry
-    generator, noise = draw(generator, kernel.noise_size(state))
-    state, info = kernel.move(target, scales, noise, state)
+    generator, state, info, tally = kernel.make_step(target, scales, generator, state)
     lp = state.log_density - jnp.sum(state.values**2) / 2
     code = (len(Outcome) * info.move + info.outcome).astype(jnp.uint8)
-    carry = state, generator
-    x = target.point(state.x)
-    return carry, Trace(x, lp, kernel.is_draw(state), state.on, code, info.acceptance)
+    x, drawn, on = target.point(state.x), kernel.is_draw(state), state.on
+    return (state, generator), Trace(x, lp, drawn, on, code, info.acceptance, tally)
 
 
 def compile_steps(kernel: Kernel, target: Target, carry: tuple[State, Generator], scales: dict):

@@ -15,7 +15,8 @@ theirs is lowered if half of them are refused, and else left alone.
 
 import numpy as np
 
-from limpet.kernels.base import Kernel, Outcome
+from limpet.kernels.base import Kernel
+from limpet.kernels.states import Outcome
 from limpet.run.tile import Trace
 
 CELLS = 20  # of the histogram, per factor of ten
@@ -117,6 +118,10 @@ class Tuner:
         total = np.sum(np.diff(z, axis=1) ** 2, axis=-1)
         seen = self._directions(z)
         variances = np.var(seen[:, :, 1:], axis=(1, 2))
+        squares = np.diff(seen, axis=2) ** 2
+        if trace.tally is not None:  # symmetries took it farther, whatever the sizes
+            total = trace.tally.travelled
+            squares = variances[:, None, None] * total / max(np.var(z, axis=(0, 1)).sum(), TINY)
         self.variances = variances if not self.variances.any() else (variances + self.variances) / 2
         for k, tunable in enumerate(self.tunables):
             mine = np.isin(move, tunable.moves)
@@ -127,9 +132,8 @@ class Tuner:
             self.record[k, 0] += np.bincount(cell, minlength=self.record.shape[2])
             self.record[k, 1] += np.bincount(cell, worth, minlength=self.record.shape[2])
             if tunable.whole:
-                for jumps, direction in zip(self.jumps, seen, strict=True):
-                    distance = np.diff(direction, axis=1)[mine] ** 2
-                    jumps += np.bincount(cell, distance, minlength=len(jumps))
+                for jumps, square in zip(self.jumps, squares, strict=True):
+                    jumps += np.bincount(cell, square[mine], minlength=len(jumps))
         before = self.centres.copy()
         self._narrow()
         if len(self.widest) <= MOST_FOR_WIDEST:

@@ -145,7 +145,7 @@ class ForestColouring:
     ) -> tuple[Float[Array, " m"], Float[Array, " entries"]]:
         """A function in the frame `given[0]` at z, and the entries of its derivatives."""
         frame, *data = given
-        x = function.point(frame, z)
+        x = self.forest.positions(frame.stretch(z))
         values, entries = self.below.values_and_entries(function.function, x, *data)
         return values, self._sums(entries) * frame.scale[self.structure.unknowns]
 
