@@ -17,6 +17,8 @@ from limpet.paper import ellipsoid_sphere, two_spheres
 from limpet.run import tile
 from limpet.run.tuning import Tuner
 
+pytestmark = pytest.mark.optimized
+
 RNG = np.random.default_rng(0)
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-90, -1e-90, 1e90, -1e90, np.inf, -np.inf, np.nan]
 POINTS = np.concatenate([RNG.normal(size=(40, 3)), RNG.choice(SPECIAL, size=(160, 3))])

@@ -14,6 +14,8 @@ from limpet.lanes import identity
 from limpet.lanes.expanded import EXPANDED
 from limpet.lanes.rules import RULES
 
+pytestmark = pytest.mark.optimized
+
 # arrays of more than one number in memory, which are in registers otherwise
 COMPILERS = [lanes.scan, functools.partial(lanes.scan, registers=1)]
 BATCH = 20  # programs that JAX compiles at once
