@@ -1,4 +1,9 @@
-"""Shapes are checked as they are written; what one process has compiled is there for the others."""
+"""Shapes are checked as they are written; what one process has compiled is there for the others.
+
+Most of what tests compile runs for a moment: it is compiled quickly, by limpet and by XLA, and runs
+at half its speed. Files marked `optimized` have programs as users do: those that test the compiler,
+and those that sample for long.
+"""
 
 import os
 import shutil
@@ -6,8 +11,11 @@ import signal
 import sys
 import tempfile
 
+import pytest
 from jaxtyping import install_import_hook
 
+QUICK = "JAX_DISABLE_MOST_OPTIMIZATIONS"
+os.environ[QUICK] = "1"  # here, before JAX is imported, and in the processes that tests start
 OURS = "JAX_COMPILATION_CACHE_DIR" not in os.environ
 if OURS:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="limpet-tests-")
@@ -27,6 +35,31 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def pytest_configure(config):
     """Tests draw little: how well chains mix is tested apart."""
     config.addinivalue_line("filterwarnings", "ignore::limpet.MixingWarning")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _optimized(request):
+    """Programs of files that are marked are compiled as users have them, and forgotten after."""
+    if request.node.get_closest_marker("optimized") is None:
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(QUICK, "0")
+        _optimize(True)
+        yield
+    _optimize(False)
+
+
+def _optimize(yes):
+    import jax  # after limpet, which chooses how it computes
+
+    from limpet.engine import rows
+    from limpet.run import tile
+
+    jax.config.update(QUICK.lower(), not yes)
+    jax.clear_caches()
+    rows._compile.cache_clear()
+    tile._compile.cache_clear()
 
 
 def pytest_unconfigure():

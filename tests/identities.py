@@ -6,7 +6,8 @@ for, with every density written out longhand: in the user's q (not divided by ep
 orthonormal bases from a QR decomposition (the samplers never build one), and with the density of a
 proposal taken from the *finite-difference Jacobian* of the map from random numbers to proposals.
 
-Pairs lie along the last axis. Moves are made by the machine code that users run.
+Pairs lie along the last axis. Moves are made by limpet's own compiler, as users' are; LLVM does not
+optimize them (conftest.py).
 """
 
 from collections.abc import Callable
@@ -62,9 +63,14 @@ class Pairs(NamedTuple):
 # The target, longhand.
 
 
+def q(target, x):
+    """The user's q."""
+    return target.q(x, *target.more)
+
+
 def gradients(target, x):
     """The gradients of the user's q, as columns."""
-    return jax.jacrev(target.q)(x).T
+    return jax.jacrev(partial(q, target))(x).T
 
 
 def tangents(target, x):
@@ -76,7 +82,7 @@ def tangents(target, x):
 def noise(target, x):
     """Eps for each constraint."""
     eps = target.eps(x) if callable(target.eps) else target.eps
-    return jnp.broadcast_to(eps, target.q(x).shape)
+    return jnp.broadcast_to(eps, q(target, x).shape)
 
 
 def log_off(target, x):
@@ -113,14 +119,14 @@ def _landed(target, a, G, level):
 
     def update(_, c):
         x = a + G @ c
-        return c - jnp.linalg.solve(gradients(target, x).T @ G, target.q(x) - level)
+        return c - jnp.linalg.solve(gradients(target, x).T @ G, q(target, x) - level)
 
     return a + G @ jax.lax.fori_loop(0, 15, update, jnp.zeros(G.shape[1]))
 
 
 def scaled_q(target, x):
     """Q / eps."""
-    return target.q(x) / noise(target, x)
+    return q(target, x) / noise(target, x)
 
 
 @partial(jax.jit, static_argnums=0, compiler_options=RUN_ONCE)
@@ -205,15 +211,14 @@ def along(basis, v):
 class Rattle:
     """A trajectory, longhand: slides of size h from x with momentum z; its end, and momentum there.
 
-    One slide alone feels no force, as in the paper.
+    One slide alone feels no force, as in the paper. How many there are is no part of the program.
     """
 
     log_f: Callable
-    slides: int
 
-    def __call__(self, target, x, z, h):
+    def __call__(self, target, x, z, h, slides):
         """Where it ends, and the momentum there."""
-        level, forced = target.q(x), self.slides > 1
+        level, forced = q(target, x), slides > 1
 
         def along(x, v):
             T = tangents(target, x)
@@ -228,15 +233,14 @@ class Rattle:
             y = _landed(target, x + h * half, gradients(target, x), level)
             return y, along(y, y - x) / h + kick(y)
 
-        return jax.lax.fori_loop(0, self.slides, slide, (x, along(x, z)))
+        return jax.lax.fori_loop(0, slides, slide, (x, along(x, z)))
 
 
 def hard(kernel, target, states, z, log_f=log_on, choice=STAY) -> Pairs:
     """Hard moves from states on S, or Slides from states off it; the density is exp(log_f)."""
     there, forward = go(kernel, target, states, z, choice)
     T_x, T_y = each(tangents, target, states.x), each(tangents, target, there.x)
-    h = np.full(z.shape[-1], step_size(kernel, choice))
-    end, p = each(Rattle(log_f, slides(kernel)), target, states.x, z, h)
+    end, p = each(Rattle(log_f), target, states.x, z, *sizes(kernel, choice, z))
     change = each(log_f, target, there.x) - each(log_f, target, states.x)
     begin, turn = (states, z, T_x, T_y), (there, -np.asarray(p), T_y, T_x)
     return _there_and_back(kernel, target, begin, forward, turn, choice, change, end)
@@ -266,18 +270,31 @@ def step_size(kernel, choice):
     return size * (1 + 0.3 * (2 * rest - 1))
 
 
-@lru_cache
-def _above(target, n, length):
-    """The lifted surface of a target, longhand: points are x, and eta times a length."""
+def sizes(kernel, choice, z):
+    """The size of slides and their number, for every pair."""
+    pairs = z.shape[-1]
+    return np.full(pairs, step_size(kernel, choice)), np.full(pairs, slides(kernel))
 
-    def log_density(point):
+
+@lru_cache
+def _functions_above(target, n):
+    def q(point, length):
+        return scaled_q(target, point[:n]) - point[n:] / length
+
+    def log_density(point, length):
         x, eta = point[:n], point[n:] / length
         return log_off(target, x) + jnp.sum(scaled_q(target, x) ** 2) / 2 - jnp.sum(eta**2) / 2
 
-    def q(point):
-        return scaled_q(target, point[:n]) - point[n:] / length
+    return q, log_density
 
-    return limpet.Target(q, 1.0, log_density=log_density)
+
+def _above(target, n, length):
+    """The lifted surface of a target, longhand: points are x, and eta times a length.
+
+    The length is data, so that slides of other sizes are no other program.
+    """
+    q, log_density = _functions_above(target, n)
+    return limpet.Target(q, 1.0, log_density=log_density, data=length)
 
 
 def lifted(kernel, target, states, z) -> Pairs:
@@ -289,8 +306,7 @@ def lifted(kernel, target, states, z) -> Pairs:
         return np.concatenate([states.x, length * np.asarray(each(scaled_q, target, states.x))])
 
     there, forward = go(kernel, target, states, z, STAY)
-    h = np.full(z.shape[-1], step_size(kernel, STAY))
-    end, p = each(Rattle(log_on, slides(kernel)), above, raised(states), z, h)
+    end, p = each(Rattle(log_on), above, raised(states), z, *sizes(kernel, STAY, z))
     axes = np.repeat(np.eye(n)[..., None], z.shape[-1], axis=-1)
     T_x, T_y = (np.asarray(each(tangents, above, raised(s))) for s in (states, there))
     change = each(log_off, target, there.x) - each(log_off, target, states.x)
@@ -322,9 +338,8 @@ def crowded(kernel, target, states, z) -> Pairs:
     above, lengths = _above(target, n, length), np.full(z.shape[-1], length)
     raised = np.concatenate([states.x, length * np.asarray(each(scaled_q, target, states.x))])
     there, forward = go(kernel, target, states, z, STAY)
-    h = np.full(z.shape[-1], step_size(kernel, STAY))
     p = each(ambient, target, states.x, z, lengths)
-    end, p = each(Rattle(log_on, slides(kernel)), above, raised, p, h)
+    end, p = each(Rattle(log_on), above, raised, p, *sizes(kernel, STAY, z))
     z_back = -np.asarray(each(coordinates, target, there.x, p, lengths))
     axes = np.repeat(np.eye(n)[..., None], z.shape[-1], axis=-1)
     change = each(log_off, target, there.x) - each(log_off, target, states.x)

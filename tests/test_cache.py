@@ -9,6 +9,8 @@ import pytest
 
 from limpet.engine import cache
 
+pytestmark = pytest.mark.optimized
+
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):

@@ -12,6 +12,8 @@ from limpet import lanes
 from limpet.lanes import code, operations
 from limpet.run import tile
 
+pytestmark = pytest.mark.optimized
+
 POINTS = np.array(
     [[1.0, 2.0], [0.0, -0.0], [np.inf, 1.0], [np.nan, -3.0], [-2.0, np.nan], [1e17, 3.0], [0.3, 7]]
 )

@@ -27,6 +27,8 @@ from limpet.report import advice, diagnostics
 from limpet.report.diagnostics import measure
 from limpet.run import mixing, online
 
+pytestmark = pytest.mark.optimized
+
 CIRCLE = limpet.Target(lambda x: jnp.array([x @ x - 1]), eps=0.01)
 
 

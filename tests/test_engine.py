@@ -13,6 +13,8 @@ import pytest
 from limpet.engine import Example, program, xla
 from limpet.engine.interrupts import interruptible, not_done
 
+pytestmark = pytest.mark.optimized
+
 
 def add(constants, carry, inputs):
     """A step: a running sum, and its square."""

@@ -16,6 +16,8 @@ from limpet.lanes.loops import workspace
 from limpet.run import tile
 from limpet.run.tuning import Tuner
 
+pytestmark = pytest.mark.optimized
+
 rng = np.random.default_rng(0)
 POINTS = rng.normal(size=(7, 24))  # lanes go by fours or eights
 A = rng.normal(size=(5, 24, 24))

@@ -1,5 +1,7 @@
 """Machine code against JAX's own evaluation of the same functions."""
 
+import contextlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +18,8 @@ from limpet.lanes import functions, primitives
 from limpet.paper import ellipsoid_sphere, two_spheres
 from limpet.run import tile
 from limpet.run.tuning import Tuner
+
+pytestmark = pytest.mark.optimized
 
 RNG = np.random.default_rng(0)
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-90, -1e-90, 1e90, -1e90, np.inf, -np.inf, np.nan]
@@ -165,6 +169,16 @@ def test_exp_and_log_are_right_to_two_units_of_the_last_place(ours, theirs, poin
     assert np.max(np.abs(natively(ours, points) - exact) / unit) <= 2
 
 
+@contextlib.contextmanager
+def quickly():
+    """What is compiled inside is not optimized."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", False)
+
+
 STARTS = {two_spheres: [1.0, 0.0, 0.0], ellipsoid_sphere: [1.0, 0.0, 0.0]}
 STARTS |= {beads: CASES["beads"].start}
 
@@ -182,6 +196,7 @@ STARTS |= {beads: CASES["beads"].start}
     ids=repr,
 )
 def test_steps_are_those_of_xla(q, kernel):
+    """Also those that are compiled quickly, as other tests have them."""
     width, steps = 32, 64
     starts = limpet.find_start(limpet.Target(q, 0.05), STARTS[q], count=width, seed=1)
     target = limpet.Target(q, 0.05).freeze(jnp.asarray(starts[0]))
@@ -194,9 +209,12 @@ def test_steps_are_those_of_xla(q, kernel):
     if q is beads and not isinstance(kernel, limpet.RandomWalk):  # which has no normals
         assert np.count_nonzero(~zero[0].normals) == 2 + 8 * 4
     _, ours = lanes.scan(tile.step, constants, *one, lambda: zero)(constants, carry, scales)
-    _, theirs = xla.scan(tile.step, constants, *one, width, steps)(constants, carry, scales)
-    assert np.mean(ours.code == theirs.code) > 0.999
-    np.testing.assert_allclose(ours.x[:, :5], theirs.x[:, :5], atol=1e-10)
+    with quickly():
+        _, theirs = xla.scan(tile.step, constants, *one, width, steps)(constants, carry, scales)
+        _, quick = lanes.scan(tile.step, constants, *one, lambda: zero)(constants, carry, scales)
+    for others in (theirs, quick):
+        assert np.mean(ours.code == others.code) > 0.999
+        np.testing.assert_allclose(ours.x[:, :5], others.x[:, :5], atol=1e-10)
 
 
 def test_what_cannot_be_taken_apart_is_left_to_xla():
@@ -261,6 +279,9 @@ def test_a_damaged_program_is_compiled_again(tmp_path, monkeypatch):
     file.write_bytes(whole[:-7])
     np.testing.assert_array_equal(made(), first)
     assert file.read_bytes() == whole
+    with quickly():
+        np.testing.assert_array_equal(made(), first)
+    assert len(list(tmp_path.rglob("*.native"))) == 2  # one that is optimized, and one that is not
 
 
 @pytest.mark.parametrize("place", ["", "file/below"])

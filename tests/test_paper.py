@@ -13,6 +13,8 @@ import limpet
 from limpet.paper import angle, ellipsoid_sphere, two_spheres
 from limpet.paper.experiments import PAPER
 
+pytestmark = pytest.mark.optimized
+
 TABLE_1 = {1e1: 0.7664, 1e2: 0.9200, 1e3: 0.9744, 1e4: 0.9919, 1e5: 0.9974}
 HAUSDORFF_COS2 = 0.3210211
 

@@ -18,6 +18,8 @@ from limpet import sampling
 from limpet.paper import ellipsoid_sphere, inverse_z, two_spheres
 from limpet.run import tile
 
+pytestmark = pytest.mark.optimized
+
 START = [1.0, 0.3, 0.1]
 
 

@@ -9,6 +9,8 @@ import pytest
 
 import limpet
 
+pytestmark = pytest.mark.optimized
+
 
 def check(draws, truth):
     """Means within four standard errors, deviations within 5 %; `draws` has (chain, draw)."""

@@ -20,6 +20,8 @@ from limpet.cli import app
 from limpet.paper import experiments
 from limpet.paper.reproduce import EXPERIMENTS
 
+pytestmark = pytest.mark.optimized
+
 # a breakage, and the experiment that is bound to notice
 BREAKAGES = {
     "Hard: no gradient factor": "figure2b",

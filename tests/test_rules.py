@@ -14,6 +14,8 @@ from limpet.kernels.sas_moves import RULES
 from limpet.kernels.states import Move
 from limpet.kernels.trajectory import FIRST_SLIDES, first_slides, is_forced, tunables_of, vary
 
+pytestmark = pytest.mark.optimized
+
 KERNELS = [limpet.SAS(), limpet.Lifted(), limpet.SurfaceSampler(), limpet.RandomWalk()]
 CIRCLE = limpet.Target(lambda x: jnp.array([x @ x - 1]), eps=0.1)
 START = limpet.SAS().init(CIRCLE, jnp.array([1.0, 0.0]))

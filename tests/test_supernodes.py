@@ -17,6 +17,8 @@ from limpet.sparse.elimination import best_order, count_products
 from limpet.sparse.normals import SparseNormals
 from limpet.sparse.tables import Structure
 
+pytestmark = pytest.mark.optimized
+
 
 @pytest.fixture
 def always(monkeypatch):

@@ -9,6 +9,8 @@ from limpet.paper import ellipsoid_sphere, two_spheres
 from limpet.paper.sokal import windowed_time
 from limpet.run.tuning import NEIGHBOURS, Tuner
 
+pytestmark = pytest.mark.optimized
+
 EPS = 0.005
 MODELS = {
     "two spheres": (two_spheres, [1.0, 0.0, 0.0]),

@@ -47,6 +47,9 @@ __all__ = ["UnsupportedError", "is_large", "scan", "zeros"]
 # Operations on single numbers that a program may have and be written as such: compiled in a few
 # seconds, and faster than loops.
 MOST_NUMBERS = 60_000
+# Lines of a program that is compiled without looking for registers: every number has a place on the
+# stack then, and a thread's stack may be as small as 512 kB.
+MOST_ON_STACK = 10_000
 MESSAGE = 100  # letters of another library's message that are told, for its own say how to go on
 
 
@@ -185,7 +188,7 @@ def _entry(array, axes):
 def _key(program, *sizes):
     """What machine code depends on, beside the processor: the program and how it is compiled."""
     here = Path(__file__).parent
-    parts = [llvm.llvm_version_info, *sizes, fingerprint_of(program)]
+    parts = [llvm.llvm_version_info, _is_quick(), *sizes, fingerprint_of(program)]
     parts += [file.read_text() for file in sorted(here.rglob("*.py"))]
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
@@ -198,13 +201,20 @@ def _processor():
     return llvm.Target.from_default_triple(), name, features
 
 
-def _machine():
+def _machine(level=3):
     target, name, features = _processor()
-    return target.create_target_machine(cpu=name, features=features, opt=3, jit=True)
+    return target.create_target_machine(cpu=name, features=features, opt=level, jit=True)
+
+
+def _is_quick() -> bool:
+    """Whether JAX was told to optimize little: for programs that run shortly, as those of tests."""
+    return bool(jax.config.read("jax_disable_most_optimizations"))
 
 
 def _compiled(text, unroll=True) -> bytes:
     """The machine code of a text, as an object file."""
+    if _is_quick():
+        return _quickly_compiled(text)
     machine, module = _machine(), llvm.parse_assembly(text)
     # Level 1, for levels 2 and 3 find nothing more: their code has the same bits and speed
     # (measured with Lifted and SAS: spheres, beads, dense quadratics), and compiling takes 1.1 to
@@ -213,6 +223,15 @@ def _compiled(text, unroll=True) -> bytes:
     options.loop_unrolling = unroll
     passes = llvm.create_pass_builder(machine, options)
     passes.getModulePassManager().run(module, passes)
+    return machine.emit_object(module)
+
+
+def _quickly_compiled(text) -> bytes:
+    """The same in a fifth of the time; the code takes twice as long, and may round differently."""
+    machine, module = _machine(int(text.count("\n") > MOST_ON_STACK)), llvm.parse_assembly(text)
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_sroa_pass()
+    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
     return machine.emit_object(module)
 
 

@@ -57,6 +57,7 @@ def is_zero(number) -> bool:
     return is_known(number) and number == 0
 
 
+@functools.cache  # NumPy takes longer to name a type than all the rest of a line takes
 def element(dtype) -> str:
     """LLVM's word for a type of number."""
     if dtype.kind in "iu":

@@ -139,7 +139,11 @@ class _Digests:
 
     def _type(self, aval):
         weak = getattr(aval, "weak_type", False)
-        return f"{getattr(aval, 'dtype', aval)}{getattr(aval, 'shape', '')}{weak}".encode()
+        kind = _text(aval.dtype) if hasattr(aval, "dtype") else aval
+        return f"{kind}{getattr(aval, 'shape', '')}{weak}".encode()
+
+
+_text = functools.cache(str)  # NumPy takes long to name a type
 
 
 def uses(names, jaxpr) -> bool:
