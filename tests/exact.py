@@ -349,8 +349,8 @@ class Path(NamedTuple):
 def advance(kernel, target, x, on, steps, seed) -> Path:
     """Take `steps` steps from points x (chains, n), each on the surface or not.
 
-    It asks nothing of the kernel but `start` and `move`, by limpet's own compiler, without
-    LLVM's optimizations (conftest.py).
+    It asks nothing of the kernel but `start` and `move`, made by limpet's own compiler: by the
+    machine code that users run, in files that are marked so (conftest.py).
     """
     rng, n = np.random.default_rng(seed), x.shape[1]
     number = jax.ShapeDtypeStruct((), float)

@@ -6,8 +6,8 @@ for, with every density written out longhand: in the user's q (not divided by ep
 orthonormal bases from a QR decomposition (the samplers never build one), and with the density of a
 proposal taken from the *finite-difference Jacobian* of the map from random numbers to proposals.
 
-Pairs lie along the last axis. Moves are made by limpet's own compiler, as users' are; LLVM does not
-optimize them (conftest.py).
+Pairs lie along the last axis. Moves are made by limpet's own compiler: by the machine code that
+users run, in files that are marked so (conftest.py).
 """
 
 from collections.abc import Callable

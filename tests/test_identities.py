@@ -11,6 +11,8 @@ from models import CASES
 import limpet
 from limpet.kernels import Outcome
 
+pytestmark = pytest.mark.optimized  # the machine code that users run
+
 PAIRS = {"ellipsoid-sphere": 4_000, "torus": 4_000, "tilted": 4_000, "beads": 500}
 WANTED = 10_000  # pairs of each move, over all cases
 MOVES = {

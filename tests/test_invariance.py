@@ -22,6 +22,8 @@ import limpet
 from limpet.kernels.states import Outcome
 from limpet.paper import two_spheres
 
+pytestmark = pytest.mark.optimized  # the machine code that users run
+
 FALSE_ALARMS = 5e-5
 TESTS = 3_535
 LEVEL = FALSE_ALARMS / TESTS
