@@ -150,6 +150,15 @@ def test_units_that_are_none_are_refused(name):
     assert "scale" in str(error.value)
 
 
+def test_the_area_of_a_surface_is_measured_in_the_users_units():
+    kernel = limpet.SurfaceSampler(measure="hausdorff", steps=None)
+    draws = limpet.sample(tube(50.0), [1.0, 0.0, 0.0], kernel=kernel, draws=9, chains=32, **QUIET)
+    np.testing.assert_array_equal(draws.scale["x"], 1.0)
+    for other in (kernel, limpet.RandomWalk()):
+        with pytest.raises(limpet.InputError, match="takes the unknowns"):
+            limpet.sample(tube(), [1.0, 0.0, 0.0], kernel=other, scale=[1, 1, 9])
+
+
 def test_without_a_scale_chains_move_in_the_unknowns_as_they_are():
     draws = limpet.sample(tube(50.0), [1.0, 0.0, 0.0], scale=None, draws=20, chains=32, **QUIET)
     np.testing.assert_array_equal(draws.scale["x"], 1.0)
