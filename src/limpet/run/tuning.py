@@ -30,6 +30,8 @@ FADING = 0.5  # of what was known a round ago
 TINY = 1e-300
 ENOUGH = 20  # proposals below which nothing is known
 NEARLY = 0.95  # of the best is as good as the best
+NEARLY_AS_LONG = 0.9  # the same of numbers of slides, which are known less well
+BESIDE = 1.0  # slides that a draw costs beside its own: random numbers, the first force, collecting
 MOVED = 0.1  # decades by which a size changes that is not settled
 WATCHED = 32  # coordinates that are judged by: as many as R-hat is told of
 MOST_FOR_WIDEST = 512  # coordinates up to which the widest direction is looked for
@@ -167,7 +169,7 @@ class Tuner:
                 slides = _turn(tunable, self.given[tunable.names[0]], decades)
                 slides = (self.record[k, 0] * slides) @ blur / np.maximum(tried, 1)
                 effective = self._effective(self.jumps @ blur / np.maximum(tried, 1))
-                value = np.where(known, effective / np.maximum(slides, 1), 0.0)
+                value = np.where(known, effective / (np.maximum(slides, 1) + BESIDE), 0.0)
                 self.worth = float(value.max())
                 self.record[k] *= FADING  # of other step sizes
                 self.jumps *= FADING
@@ -177,7 +179,7 @@ class Tuner:
             elif tunable.acceptance is not None:
                 self.centres[k] = decades[value >= min(tunable.acceptance, best)].max()
             elif tunable.whole:
-                self.centres[k] = decades[value >= best].max()
+                self.centres[k] = decades[value >= NEARLY_AS_LONG * value.max()].max()
             else:
                 self.centres[k] = decades[value >= best].min()
 
