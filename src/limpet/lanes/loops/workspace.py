@@ -18,6 +18,7 @@ class Workspace:
     def __init__(self, most: int | None = None):
         self.size, self.most = 0, LARGEST if most is None else most
         self.free: dict[int, list[Buffer]] = {}
+        self.sizes: dict[int, int] = {}  # of all parts, by where they begin
         self.released: list[Buffer] = []
 
     def allocate(self, size: int) -> Buffer:
@@ -30,6 +31,7 @@ class Workspace:
         size = -(-size // LINE) * LINE
         if self.size + size > self.most:
             raise UnsupportedError(f"programs that need more than {self.most >> 20} MB")
+        self.sizes[self.size] = size
         self.size += size
         return Buffer(self.size - size, size)
 
