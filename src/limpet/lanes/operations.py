@@ -21,6 +21,7 @@ from limpet.lanes.code import MOST, Array, Code, UnsupportedError
 from limpet.lanes.control import get, places_for, put, zero_of
 from limpet.lanes.identity import inner_programs
 from limpet.lanes.loops.control import Cell, given_array, overwrite, unload
+from limpet.lanes.loops.forwarding import without_idle_stores
 from limpet.lanes.loops.fusion import fused
 from limpet.lanes.rules import RULES, are_zero, each, run, run_on_numbers
 
@@ -177,4 +178,5 @@ def _written_as_loops(program, constants, carried, registers) -> Code:
     code.count("%chains", width.lanes(), lanes)
     code.lines[begun:begun] = code.once
     code.lines = fused(code.used(), code.workspace.sizes, code.names)
+    code.lines = without_idle_stores(code.used(), code.workspace.sizes)
     return code

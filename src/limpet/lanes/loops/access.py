@@ -3,12 +3,15 @@
 import dataclasses
 import math
 import re
+from collections import defaultdict
+from collections.abc import Iterable
 
-WORKSPACE, GIVEN = "%workspace", "given"  # two memories that have nothing in common
-POINTER = re.compile(r"getelementptr (<\d+ x \w+>|\w+), ptr (\S+), i64 (\S+)")
+WORKSPACE = "%workspace"
+POINTER = re.compile(r"getelementptr (<\d+ x \w+>|\w+), ptr (\S+), i64 (\S+)(?: ; (\d+))?")
 SUM = re.compile(r"(add|mul|sub) i64 (\S+), (\S+)")
 LOAD = re.compile(r"load (<\d+ x \w+>|\w+), ptr ([%@]\w+)(, !invariant\.load !0)?")
-STORE = re.compile(r"store (<\d+ x \w+>|\w+) .*, ptr (%\w+)")
+STORE = re.compile(r"store (<\d+ x \w+>|\w+) (.*), ptr (%\w+)")
+SET = re.compile(r"store i64 (\S+), ptr (%place\d+)")
 BYTES = {"double": 8, "float": 4, "ptr": 8}
 
 
@@ -20,21 +23,30 @@ class Access:
     low: float  # all that are, in all turns
     high: float
     writes: bool
-    first: int | None = None  # None: not the same from turn to turn in any way that is known
+    array: str | None = None  # whose they are, if that is known
+    first: int | None = None  # None: not known
     slope: int = 0
     size: int = 0
     step: int = 1  # turns that the loop takes at once
 
     def meets(self, other: "Access") -> bool:
         """Whether the order of the two matters."""
-        return (self.writes or other.writes) and self._overlaps(other)
+        return (self.writes or other.writes) and self.overlaps(other)
 
-    def shares(self, other: "Access") -> bool:
-        """Whether both touch the same bytes."""
-        return self.memory == WORKSPACE and self._overlaps(other)
-
-    def _overlaps(self, other: "Access") -> bool:
+    def overlaps(self, other: "Access") -> bool:
+        """Whether both touch the same bytes, in any turns."""
         return self.memory == other.memory and self.low < other.high and other.low < self.high
+
+    def overlaps_now(self, other: "Access") -> bool:
+        """Whether both touch the same bytes in one turn, as far as is known."""
+        if self.first is None or other.first is None or self.slope != other.slope:
+            return self.overlaps(other)
+        return self.first < other.first + other.size and other.first < self.first + self.size
+
+    def is_at(self, other: "Access") -> bool:
+        """Whether both are known to touch the same bytes in each turn."""
+        where = self.first, self.slope, self.size
+        return self.first is not None and where == (other.first, other.slope, other.size)
 
     def keeps_apart(self, other: "Access", step: int) -> bool:
         """Whether turns of two loops, `step` at once, touch nothing that others of them change."""
@@ -47,96 +59,126 @@ class Access:
 
     def _ends(self, step) -> tuple[int, int]:
         """Where the bytes of so many turns begin and end."""
+        assert self.first is not None
         last = self.first + self.slope * (step - self.step)
         return min(self.first, last), max(self.first, last) + self.size
 
 
 Accesses = tuple[Access, ...]
+# the memory, the part of it that an address begins in, whose it is, and the bytes from there on,
+# a + b k, with each a that is possible
+Place = tuple[str, int | None, str | None, tuple[frozenset[int], int] | None]
 
 
 def size_of(kind: str) -> int:
     """The bytes of one of LLVM's types."""
     if kind.startswith("<"):
         count, word = kind[1:-1].split(" x ")
-        return max(1, int(count) * size_of(word))
+        return int(count) * size_of(word)
     return BYTES[kind] if kind in BYTES else max(1, int(kind[1:]) // 8)
 
 
 class Addresses:
     """Where the addresses of a program lead."""
 
-    def __init__(self, lines: list[str], sizes: dict[int, int]):
-        self.sizes = sizes
-        self.made = dict(line.split(" = ", 1) for line in lines if " = " in line)
+    def __init__(self, lines: Iterable[str], sizes: dict[int, int]):
+        self.sizes = sizes  # of the parts of the workspace, by where they begin
+        self.made: dict[str, str] = {}
+        self.choices: dict[str, set] = defaultdict(set)  # what variables are set to
+        self.learn(lines)
 
-    def of(self, lines: list[str], index: str | None, limit: int, step: int) -> Accesses:
-        """What lines touch in the turns of a loop, each once."""
-        found = {}
+    def learn(self, lines: Iterable[str]):
+        """Take up what further lines tell."""
         for line in lines:
-            access = self._access(line, index, limit, step)
-            if access is not None:
-                found[access] = None
-        return tuple(found)
+            name, computes, text = line.partition(" = ")
+            if computes:
+                self.made[name] = text
+            elif match := SET.fullmatch(line):
+                self.choices[match.group(2)].add(_whole(match.group(1)))
 
-    def _access(self, line, index, limit, step) -> Access | None:
+    def of(self, lines: Iterable[str], index: str | None, limit: int, step: int) -> Accesses:
+        """What lines touch in the turns of a loop, each once."""
+        found = (a for line in lines for a in self.of_line(line, index, limit, step))
+        return tuple(dict.fromkeys(found))
+
+    def of_line(self, line, index: str | None = None, limit: int = 1, step: int = 1) -> Accesses:
+        """What a line touches in the turns of a loop; several where it is one of these."""
         text = line.partition(" = ")[2] or line
         store = STORE.match(text)
         match = store or LOAD.match(text)
-        if match is None or match.group(2).startswith(("%place", "@")):
-            return None
-        if not store and match.group(3):
-            return None
-        memory, part, place = self._pointer(match.group(2), index)
+        if match is None or (not store and match.group(3)):
+            return ()
+        name, kind = match.group(3 if store else 2), match.group(1)
+        if name.startswith(("%place", "@")):
+            return ()
+        memory, part, array, place = self._pointer(name, index)
+        if memory.startswith("@"):
+            return ()
         if memory != WORKSPACE:
-            return None if memory.startswith("@") else Access(GIVEN, 0, 1, bool(store))
-        size = size_of(match.group(1))
+            return (Access("given", 0, 1, bool(store)),)
+        size = size_of(kind)
         if place is None:
             low, high = (0, math.inf) if part is None else (part, part + self.sizes[part])
-            return Access(memory, low, high, bool(store))
-        first, slope = place
-        ends = first, first + slope * (limit - 1)
-        return Access(memory, min(ends), max(ends) + size, bool(store), first, slope, size, step)
+            return (Access(memory, low, high, bool(store), array),)
+        firsts, slope = place
+        made = []
+        for first in firsts:
+            ends = first, first + slope * ((limit - 1) // step * step)
+            whose = array if len(firsts) == 1 else None
+            ends = min(ends), max(ends) + size
+            made.append(Access(memory, *ends, bool(store), whose, first, slope, size, step))
+        return tuple(made)
 
-    def _pointer(self, name, index):
-        """The memory, the part of it where the address begins, and its bytes as a line in k."""
-        text = self.made.get(name, "")
-        match = POINTER.fullmatch(text)
+    def _pointer(self, name, index) -> Place:
+        match = POINTER.fullmatch(self.made.get(name, ""))
         if match is None:
-            return name, None, (0, 0)
-        kind, base, place = match.groups()
-        memory, part, before = self._pointer(base, index)
-        if memory == WORKSPACE and part is None and place.isdigit():
-            return memory, int(place), (int(place), 0)
+            return name, None, None, (frozenset({0}), 0)
+        kind, base, place, array = match.groups()
+        if base == WORKSPACE:
+            return base, int(place), array, (frozenset({int(place)}), 0)
+        memory, part, array, before = self._pointer(base, index)
         by = self._index(place, index)
         if by is None or before is None:
-            return memory, (None if by is None and self._may_leave(place, index) else part), None
+            leaves = by is None and self._may_leave(place)
+            return memory, *((None, None) if leaves else (part, array)), None
         size = size_of(kind)
-        return memory, part, (before[0] + size * by[0], before[1] + size * by[1])
+        firsts = frozenset(a + size * b for a in before[0] for b in by[0])
+        return memory, part, array, (firsts, before[1] + size * by[1])
 
-    def _index(self, name, index) -> tuple[int, int] | None:
+    def _index(self, name, index) -> tuple[frozenset[int], int] | None:
         """An index as a + b k."""
         if name == index:
-            return 0, 1
-        if name.lstrip("-").isdigit():
-            return int(name), 0
-        match = SUM.fullmatch(self.made.get(name, ""))
+            return frozenset({0}), 1
+        if (number := _whole(name)) is not None:
+            return frozenset({number}), 0
+        text = self.made.get(name, "")
+        if text.startswith("load i64, ptr %place"):
+            choices = self.choices[text.rpartition(" ")[2]]
+            return None if None in choices else (frozenset(choices), 0)
+        match = SUM.fullmatch(text)
         if match is None:
             return None
         how, *parts = match.groups()
         a, b = (self._index(part, index) for part in parts)
         if a is None or b is None:
             return None
-        if how != "mul":
-            sign = 1 if how == "add" else -1
-            return a[0] + sign * b[0], a[1] + sign * b[1]
-        if a[1] and b[1]:
-            return None
-        return a[0] * b[0], a[0] * b[1] + a[1] * b[0]
+        (a, k), (b, j) = a, b
+        if how == "mul":
+            if len(a) > 1 or len(b) > 1 or (k and j):
+                return None
+            (a,), (b,) = a, b
+            return frozenset({a * b}), a * j + b * k
+        sign = 1 if how == "add" else -1
+        return frozenset(x + sign * y for x in a for y in b), k + sign * j
 
-    def _may_leave(self, name, index) -> bool:
+    def _may_leave(self, name) -> bool:
         """Whether an index may lead out of the part of memory that it is counted in."""
         text = self.made.get(name, "")
         if text.startswith("load i64, ptr %place"):
             return True
         match = SUM.fullmatch(text)
-        return match is not None and any(self._may_leave(part, index) for part in match.groups()[1:])
+        return match is not None and any(map(self._may_leave, match.groups()[1:]))
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if text.lstrip("-").isdigit() else None

@@ -11,24 +11,17 @@ once; a loop that joins them does so too, and turns that are left over follow on
 """
 
 import dataclasses
-import itertools
-import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from limpet.lanes.code import NAME
-from limpet.lanes.loops.access import Access, Accesses, Addresses
+from limpet.lanes.loops.access import Accesses, Addresses
+from limpet.lanes.loops.forwarding import forwarded
+from limpet.lanes.loops.text import Loop, is_plain, parts, written
 
 LEFT_OVER = 8  # turns that one of the loops may have beyond those of the other
 FARTHEST = 12  # loops up to which one may be moved, counted from the last
 LONGEST = 400  # lines of a loop's turn
-
-BEGIN = re.compile(r"store i64 0, ptr (%place\d+)")
-ENTER = re.compile(r"br label %(top\d+)")
-LIMIT = re.compile(r"(%v\d+) = icmp slt i64 %v\d+, (\d+)")
-STEP = re.compile(r"%v\d+ = add i64 %v\d+, (\d+)")
-VARIABLE = re.compile(r"(?:load|store) [^%]*?(?:%v\d+)?[^%]*ptr (%place\d+)")
-HEAD, FOOT = 4, 5  # lines of a loop before and after its body
 
 
 @dataclasses.dataclass
@@ -41,7 +34,7 @@ class Item:
     needs: set[str] = dataclasses.field(default_factory=set)
     gets: set[str] = dataclasses.field(default_factory=set)  # variables
     puts: set[str] = dataclasses.field(default_factory=set)
-    members: list["Member"] = dataclasses.field(default_factory=list)
+    loops: list[Loop] = dataclasses.field(default_factory=list)
 
     def join(self, other: "Item"):
         """Take up what another does."""
@@ -49,7 +42,7 @@ class Item:
         self.accesses = self.accesses + other.accesses
         for name in ("makes", "needs", "gets", "puts"):
             setattr(self, name, getattr(self, name) | getattr(other, name))
-        self.members = self.members + other.members
+        self.loops = self.loops + other.loops
 
     def waits_for(self, other: "Item") -> bool:
         """Whether it must stay behind another that is before it."""
@@ -66,26 +59,15 @@ class Item:
 
     def may_join(self, other: "Item") -> bool:
         """Whether a loop, before which there is nothing left but another, can be one with that."""
-        step = max(member.step for member in (*self.members, *other.members))
-        limits = [member.limit for member in (*self.members, *other.members)]
+        step = max(loop.step for loop in (*self.loops, *other.loops))
+        limits = [loop.limit for loop in (*self.loops, *other.loops)]
         return (
-            {member.step for member in (*self.members, *other.members)} <= {1, step}
+            {loop.step for loop in (*self.loops, *other.loops)} <= {1, step}
             and max(limits) - _whole(limits, step) <= LEFT_OVER < min(limits)
             and not self._needs_numbers_of(other)
-            and any(a.shares(b) for a in self.accesses for b in other.accesses)
+            and any(a.overlaps(b) for a in self.accesses for b in other.accesses)
             and all(a.keeps_apart(b, step) for a in self.accesses for b in other.accesses)
         )
-
-
-@dataclasses.dataclass
-class Member:
-    """A loop as it was written."""
-
-    body: list[str]
-    index: str
-    place: str
-    limit: int
-    step: int
 
 
 def _whole(limits, step) -> int:
@@ -96,35 +78,28 @@ def fused(lines: list[str], sizes: dict[int, int], names: Iterator[int]) -> list
     """The lines of a program with fewer loops; `sizes` are those of parts of the workspace."""
     addresses = Addresses(lines, sizes)
     uses = Counter(name for line in lines for name in set(NAME.findall(line)))
-    written: list[str] = []
+    kept: list[str] = []
     block: list[Item] = []
 
     def end_block():
         for item in _together(block):
-            written.extend(_text(item, names) if len(item.members) > 1 else item.lines)
+            kept.extend(_text(item, addresses, names) if len(item.loops) > 1 else item.lines)
         block.clear()
 
-    at = 0
-    while at < len(lines):
-        loop = _loop(lines, at, addresses, uses)
-        if loop is not None:
-            block.append(loop)
-        elif _is_plain(lines, at):
-            block.append(_line(lines[at], addresses))
+    for part in parts(lines):
+        if isinstance(part, Loop):
+            block.append(_loop(part, addresses, uses))
+        elif is_plain(part):
+            block.append(_line(part, addresses))
         else:
             end_block()
-            written.append(lines[at])
-        at += len(loop.lines) if loop else 1
+            kept.append(part)
     end_block()
-    return written
-
-
-def _is_plain(lines, at) -> bool:
-    return not lines[at].startswith("br ") and not lines[at].endswith(":")
+    return kept
 
 
 def _line(line: str, addresses: Addresses) -> Item:
-    item = Item([line], addresses.of([line], None, 1, 1))
+    item = Item([line], addresses.of_line(line))
     _add(item, line)
     return item
 
@@ -142,35 +117,16 @@ def _add(item: Item, line: str):
         item.puts |= places
 
 
-def _loop(lines, at, addresses, uses) -> Item | None:
-    """The loop that begins at a line, if one does that has no other inside."""
-    begin = BEGIN.fullmatch(lines[at])
-    enter = begin and at + 1 < len(lines) and ENTER.fullmatch(lines[at + 1])
-    if not enter:
-        return None
-    top = enter.group(1)
-    if lines[at + 2] != f"{top}:" or f"load i64, ptr {begin.group(1)}" not in lines[at + 3]:
-        return None
-    stop = at + HEAD
-    while _is_plain(lines, stop):
-        stop += 1
-    if not lines[stop].startswith("br i1 ") or f"label %{top}," not in lines[stop]:
-        return None
-    limit, step = LIMIT.fullmatch(lines[stop - 2]), STEP.fullmatch(lines[stop - 3])
-    if limit is None or step is None:
-        return None
-    body = lines[at + HEAD : stop - 3]
-    index, last, by = lines[at + 3].split(" = ")[0], int(limit.group(2)), int(step.group(1))
-    whole = lines[at : stop + 2]
-    item = Item(whole, addresses.of(body, index, last, by))
-    for line in body:
+def _loop(loop: Loop, addresses: Addresses, uses: Counter) -> Item:
+    item = Item(loop.lines, addresses.of(loop.body, loop.index, loop.limit, loop.step))
+    for line in loop.body:
         _add(item, line)
-    inside = Counter(name for line in whole for name in set(NAME.findall(line)))
+    inside = Counter(name for line in loop.lines for name in set(NAME.findall(line)))
     private = all(uses[name] == inside[name] for name in item.makes)
-    item.needs -= item.makes | {index}
-    if private and len(body) <= LONGEST and last % by == 0:
-        item.members.append(Member(body, index, begin.group(1), last, by))
-    item.puts.add(begin.group(1))
+    item.needs -= item.makes | {loop.index}
+    item.puts.add(loop.place)
+    if private and len(loop.body) <= LONGEST and loop.limit % loop.step == 0:
+        item.loops.append(loop)
     return item
 
 
@@ -178,7 +134,7 @@ def _together(items: list[Item]) -> list[Item]:
     """The items of a block, loops joined to earlier ones."""
     done: list[Item] = []
     for item in items:
-        if not item.members or not _joined(done, item):
+        if not item.loops or not _joined(done, item):
             done.append(item)
     return done
 
@@ -189,7 +145,7 @@ def _joined(done: list[Item], item: Item) -> bool:
     tried = 0
     for at in range(len(done) - 1, -1, -1):
         host = done[at]
-        if not host.members:
+        if not host.loops:
             continue
         tried += 1
         if tried > FARTHEST:
@@ -222,41 +178,32 @@ def _parted(host: Item, after: list[Item]) -> tuple[list[Item], list[Item]]:
     return before, behind
 
 
-def _text(item: Item, names: Iterator[int]) -> list[str]:
+def _text(item: Item, addresses: Addresses, names: Iterator[int]) -> list[str]:
     """The lines of loops that are one."""
-    step = max(member.step for member in item.members)
-    limit = _whole([member.limit for member in item.members], step)
-    top, end, index = (f"{word}{next(names)}" for word in ("top", "end", "%v"))
-    place = item.members[0].place
-    following, more = f"%v{next(names)}", f"%v{next(names)}"
-    lines = [f"store i64 0, ptr {place}", f"br label %{top}", f"{top}:"]
-    lines.append(f"{index} = load i64, ptr {place}")
-    for member in item.members:
-        for turn in range(0, step, member.step):
-            at = index
-            if turn:
-                at = f"%v{next(names)}"
-                lines.append(f"{at} = add i64 {index}, {turn}")
-            lines += _turn(member, at, names)
-    lines += [
-        f"{following} = add i64 {index}, {step}",
-        f"{more} = icmp slt i64 {following}, {limit}",
-        f"store i64 {following}, ptr {place}",
-        f"br i1 {more}, label %{top}, label %{end}",
-        f"{end}:",
+    step = max(loop.step for loop in item.loops)
+    limit = _whole([loop.limit for loop in item.loops], step)
+    index, body = f"%v{next(names)}", []
+    for loop in item.loops:
+        for turn in range(0, step, loop.step):
+            at = f"%v{next(names)}" if turn else index
+            body += [f"{at} = add i64 {index}, {turn}"] if turn else []
+            body += _turn(loop, at, names)
+    left = [
+        line
+        for loop in item.loops
+        for turn in range(limit, loop.limit, loop.step)
+        for line in _turn(loop, str(turn), names)
     ]
-    for member in item.members:
-        for turn in range(limit, member.limit, member.step):
-            lines += _turn(member, str(turn), names)
-    return lines
+    body = forwarded(body, addresses, index, limit, step)
+    loop = written(index, item.loops[0].place, limit, step, body, names)
+    return [*loop, *forwarded(left, addresses, None, 1, 1)]
 
 
-def _turn(member: Member, index: str, names: Iterator[int]) -> list[str]:
+def _turn(loop: Loop, index: str, names: Iterator[int]) -> list[str]:
     """The body of a loop at an index, its numbers named anew."""
-    new = {member.index: index}
-    for line in member.body:
+    new = {loop.index: index}
+    for line in loop.body:
         name, computes, _ = line.partition(" = ")
         if computes:
             new[name] = f"%v{next(names)}"
-    rename: Callable = lambda found: new.get(found.group(), found.group())  # noqa: E731
-    return [NAME.sub(rename, line) for line in member.body]
+    return [NAME.sub(lambda found: new.get(found.group(), found.group()), x) for x in loop.body]

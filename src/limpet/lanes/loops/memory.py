@@ -126,11 +126,11 @@ class Stored(Large):
             code.lines.append(f"store {kind} {part}, ptr {address}")
 
     def _address(self, code, place):
-        base = code.line(f"getelementptr i8, ptr %workspace, i64 {self.buffer.offset}")
+        base = code.line(self.buffer.address())
         return code.line(f"getelementptr {in_memory(self.dtype)}, ptr {base}, i64 {place}")
 
     def _lanes(self, code, place):
-        base = code.line(f"getelementptr i8, ptr %workspace, i64 {self.buffer.offset}")
+        base = code.line(self.buffer.address())
         for lane in range(lanes()):
             entry = code.line(f"extractelement {vector(place.dtype)} {operand(place)}, i64 {lane}")
             first = code.line(f"mul i64 {entry}, {lanes()}")
