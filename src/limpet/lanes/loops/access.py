@@ -1,7 +1,6 @@
 """What lines read and write in memory, as far as it can be told from their text."""
 
 import dataclasses
-import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable
@@ -65,9 +64,9 @@ class Access:
 
 
 Accesses = tuple[Access, ...]
-# the memory, the part of it that an address begins in, whose it is, and the bytes from there on,
-# a + b k, with each a that is possible
-Place = tuple[str, int | None, str | None, tuple[frozenset[int], int] | None]
+# of an address: the memory, the parts of it that it may be in, whose they are, and its bytes, a + b k
+# at turn k, with each a that is possible
+Place = tuple[str, frozenset[int], str | None, tuple[frozenset[int], int] | None]
 
 
 def size_of(kind: str) -> int:
@@ -111,39 +110,47 @@ class Addresses:
         name, kind = match.group(3 if store else 2), match.group(1)
         if name.startswith(("%place", "@")):
             return ()
-        memory, part, array, place = self._pointer(name, index)
+        memory, parts, array, place = self._pointer(name, index)
         if memory.startswith("@"):
             return ()
         if memory != WORKSPACE:
             return (Access("given", 0, 1, bool(store)),)
         size = size_of(kind)
+        firsts, slope = place or (parts, 0)
+        array = array if len(firsts) == 1 else None
         if place is None:
-            low, high = (0, math.inf) if part is None else (part, part + self.sizes[part])
-            return (Access(memory, low, high, bool(store), array),)
-        firsts, slope = place
-        made = []
-        for first in firsts:
-            ends = first, first + slope * ((limit - 1) // step * step)
-            whose = array if len(firsts) == 1 else None
-            ends = min(ends), max(ends) + size
-            made.append(Access(memory, *ends, bool(store), whose, first, slope, size, step))
-        return tuple(made)
+            ends = ((part, part + self.sizes[part]) for part in parts)
+            return tuple(Access(memory, *each, bool(store), array) for each in ends)
+        last = slope * ((limit - 1) // step * step)
+        return tuple(
+            Access(
+                memory,
+                first + min(0, last),
+                first + max(0, last) + size,
+                bool(store),
+                array,
+                first,
+                slope,
+                size,
+                step,
+            )
+            for first in firsts
+        )
 
     def _pointer(self, name, index) -> Place:
         match = POINTER.fullmatch(self.made.get(name, ""))
         if match is None:
-            return name, None, None, (frozenset({0}), 0)
+            return name, frozenset(), None, (frozenset({0}), 0)
         kind, base, place, array = match.groups()
         if base == WORKSPACE:
-            return base, int(place), array, (frozenset({int(place)}), 0)
-        memory, part, array, before = self._pointer(base, index)
+            return base, frozenset({int(place)}), array, (frozenset({int(place)}), 0)
+        memory, parts, array, before = self._pointer(base, index)
         by = self._index(place, index)
         if by is None or before is None:
-            leaves = by is None and self._may_leave(place)
-            return memory, *((None, None) if leaves else (part, array)), None
+            return memory, self._parts(parts, size_of(kind), place), array, None
         size = size_of(kind)
         firsts = frozenset(a + size * b for a in before[0] for b in by[0])
-        return memory, part, array, (firsts, before[1] + size * by[1])
+        return memory, parts, array, (firsts, before[1] + size * by[1])
 
     def _index(self, name, index) -> tuple[frozenset[int], int] | None:
         """An index as a + b k."""
@@ -171,13 +178,21 @@ class Addresses:
         sign = 1 if how == "add" else -1
         return frozenset(x + sign * y for x in a for y in b), k + sign * j
 
-    def _may_leave(self, name) -> bool:
-        """Whether an index may lead out of the part of memory that it is counted in."""
+    def _parts(self, parts: frozenset[int], size: int, name: str) -> frozenset[int]:
+        """The parts of memory that an index leads to, which is counted from where these begin."""
+        return frozenset(part + size * entry for part in parts for entry in self._begins(name))
+
+    def _begins(self, name) -> frozenset[int]:
+        """Where the arrays begin that an index is in one of, but for that the beginning."""
         text = self.made.get(name, "")
         if text.startswith("load i64, ptr %place"):
-            return True
+            choices = self.choices[text.rpartition(" ")[2]]
+            return frozenset({0}) if None in choices else frozenset(choices)
         match = SUM.fullmatch(text)
-        return match is not None and any(map(self._may_leave, match.groups()[1:]))
+        if match is None or match.group(1) != "add":
+            return frozenset({0})
+        a, b = map(self._begins, match.groups()[1:])
+        return frozenset(x + y for x in a for y in b)
 
 
 def _whole(text: str) -> int | None:
