@@ -8,7 +8,7 @@ from collections.abc import Iterable
 WORKSPACE = "%workspace"
 POINTER = re.compile(r"getelementptr (<\d+ x \w+>|\w+), ptr (\S+), i64 (\S+)(?: ; (\d+))?")
 SUM = re.compile(r"(add|mul|sub) i64 (\S+), (\S+)")
-LOAD = re.compile(r"load (<\d+ x \w+>|\w+), ptr ([%@]\w+)(, !invariant\.load !0)?")
+LOAD = re.compile(r"load (?:volatile )?(<\d+ x \w+>|\w+), ptr ([%@]\w+)(, !invariant\.load !0)?")
 STORE = re.compile(r"store (<\d+ x \w+>|\w+) (.*), ptr (%\w+)")
 SET = re.compile(r"store i64 (\S+), ptr (%place\d+)")
 BYTES = {"double": 8, "float": 4, "ptr": 8}
