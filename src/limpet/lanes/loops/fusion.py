@@ -157,7 +157,10 @@ def _joined(done: list[Item], item: Item) -> bool:
             continue
         if item.may_join(host):
             host.join(item)
-            done[at:] = [*before, host, *behind]
+            done[at:] = before
+            if not _joined(done, host):
+                done.append(host)
+            done += behind
             return True
         if item.waits_for(host):
             return False
