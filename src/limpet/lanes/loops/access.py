@@ -64,8 +64,8 @@ class Access:
 
 
 Accesses = tuple[Access, ...]
-# of an address: the memory, the parts of it that it may be in, whose they are, and its bytes, a + b k
-# at turn k, with each a that is possible
+# of an address: the memory, the parts of it that it may be in, whose they are, and its bytes, which
+# are a + b k at turn k, with each a that is possible
 Place = tuple[str, frozenset[int], str | None, tuple[frozenset[int], int] | None]
 
 

@@ -1,9 +1,9 @@
 """Loops over the same entries, made one.
 
-Each operation on large arrays is a loop of its own when it is written. Where two of them go over the
-same entries, and neither needs all of the other first, one loop can do the work of both: it reads an
-entry once, and what the first computes is at hand for the second. In problems whose arrays are
-larger than a cache, the time of a step is that of these passes over memory.
+Each operation on large arrays is a loop of its own when it is written. Where two of them go over
+the same entries, and neither needs all of the other first, one loop can do the work of both: it
+reads an entry once, and what the first computes is at hand for the second. In problems whose arrays
+are larger than a cache, the time of a step is that of these passes over memory.
 
 A loop is moved up to an earlier one, past lines and loops that need nothing of that. What it reads
 and writes decides: both may touch the same memory only at the same turn. Sums take several turns at
