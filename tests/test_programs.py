@@ -10,7 +10,7 @@ import pytest
 
 from limpet import lanes
 from limpet.engine.xla import RUN_ONCE
-from limpet.lanes import identity
+from limpet.lanes import identity, operations
 from limpet.lanes.expanded import EXPANDED
 from limpet.lanes.rules import RULES
 
@@ -27,6 +27,12 @@ UNSEEN |= {"limpet_plan"}  # of sparse constraints: tests/test_sparse.py
 UNSEEN |= EXPANDED  # of diffrax: tests/test_diffrax.py
 NEWER = hasattr(jax.lax, "polynomial_p")  # than 0.10
 UNSEEN |= {"lt_to", "le_to"} if NEWER else {"polynomial", "one_minus_square"}
+
+
+@pytest.fixture(autouse=True)
+def _joined(monkeypatch):
+    """Loops are joined in small programs, too."""
+    monkeypatch.setattr(operations, "LARGE", 0)
 
 
 @pytest.fixture(autouse=True)

@@ -24,17 +24,17 @@ FARTHEST = 12  # loops up to which one may be moved, counted from the last
 LONGEST = 400  # lines of a loop's turn
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
 class Item:
     """A line, or loops that are one."""
 
     lines: list[str]
     accesses: Accesses
-    makes: set[str] = dataclasses.field(default_factory=set)
-    needs: set[str] = dataclasses.field(default_factory=set)
-    gets: set[str] = dataclasses.field(default_factory=set)  # variables
-    puts: set[str] = dataclasses.field(default_factory=set)
-    loops: list[Loop] = dataclasses.field(default_factory=list)
+    makes: frozenset[str] = frozenset()
+    needs: frozenset[str] = frozenset()
+    gets: frozenset[str] = frozenset()  # variables
+    puts: frozenset[str] = frozenset()
+    loops: tuple[Loop, ...] = ()
 
     def join(self, other: "Item"):
         """Take up what another does."""
@@ -98,36 +98,34 @@ def fused(lines: list[str], sizes: dict[int, int], names: Iterator[int]) -> list
     return kept
 
 
-def _line(line: str, addresses: Addresses) -> Item:
-    item = Item([line], addresses.of_line(line))
-    _add(item, line)
-    return item
-
-
-def _add(item: Item, line: str):
-    """What a line needs and makes."""
+def _line(line: str, addresses: Addresses | None) -> Item:
     name, computes, rest = line.partition(" = ")
-    names = set(NAME.findall(rest if computes else line))
-    places = {each for each in names if each.startswith("%place")}
-    item.needs |= names - places
-    if computes:
-        item.makes.add(name)
-        item.gets |= places
-    else:
-        item.puts |= places
+    names = frozenset(NAME.findall(rest if computes else line))
+    places = frozenset(each for each in names if each.startswith("%place"))
+    makes = frozenset({name} if computes else ())
+    gets, puts = (places, frozenset()) if computes else (frozenset(), places)
+    accesses = addresses.of_line(line) if addresses else ()
+    return Item([line], accesses, makes, names - places, gets, puts)
 
 
 def _loop(loop: Loop, addresses: Addresses, uses: Counter) -> Item:
-    item = Item(loop.lines, addresses.of(loop.body, loop.index, loop.limit, loop.step))
-    for line in loop.body:
-        _add(item, line)
+    lines = [_line(line, None) for line in loop.body]
+    makes, needs, gets, puts = (
+        frozenset().union(*(getattr(line, name) for line in lines))
+        for name in ("makes", "needs", "gets", "puts")
+    )
     inside = Counter(name for line in loop.lines for name in set(NAME.findall(line)))
-    private = all(uses[name] == inside[name] for name in item.makes)
-    item.needs -= item.makes | {loop.index}
-    item.puts.add(loop.place)
-    if private and len(loop.body) <= LONGEST and loop.limit % loop.step == 0:
-        item.loops.append(loop)
-    return item
+    private = all(uses[name] == inside[name] for name in makes)
+    joins = private and len(loop.body) <= LONGEST and loop.limit % loop.step == 0
+    return Item(
+        loop.lines,
+        addresses.of(loop.body, loop.index, loop.limit, loop.step),
+        makes,
+        needs - makes - {loop.index},
+        gets,
+        puts | {loop.place},
+        (loop,) if joins else (),
+    )
 
 
 def _together(items: list[Item]) -> list[Item]:
