@@ -23,9 +23,9 @@ REVERSE_COST = 4
 # Constraints that are worth it: SAS on a chain of 40 beads takes as long by loops over tables as
 # with every number in a register, and compiles in 3 s, not 17; with 25 it takes twice as long.
 FEWEST = 32
-# Share of the entries of normals that is worth it, also where their Gram matrix is full: steps of 40
-# and 100 constraints on three times as many unknowns, each on 5 % of these, take 0.2 and 0.1 of the
-# time that they take without tables; on half of them, the same.
+# Share of the entries of normals that is worth it, also where their Gram matrix is full: steps of
+# 40 and 100 constraints on three times as many unknowns, each on 5 % of these, take 0.2 and 0.1 of
+# the time that they take without tables; on half of them, the same.
 DENSEST = 0.5
 
 
