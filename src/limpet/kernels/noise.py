@@ -51,7 +51,7 @@ def draw(generator: Generator, n: int) -> tuple[Generator, Noise]:
     count = 2 * pairs + 2
     position, stride = generator
 
-    def uniform(first, last):  # each part by itself, so that no array of all of them is kept
+    def uniform(first: int, last: int) -> Array:  # part by part: no array of all of them is kept
         return _uniform(position + stride * np.arange(first + 1, last + 1, dtype=np.uint64))
 
     radius = jnp.sqrt(-2 * jnp.log(1 - uniform(0, pairs)))
