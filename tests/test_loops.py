@@ -11,7 +11,7 @@ import limpet
 from limpet import lanes
 from limpet.engine import xla
 from limpet.kernels import noise
-from limpet.lanes import primitives, width
+from limpet.lanes import operations, primitives, width
 from limpet.lanes.loops import workspace
 from limpet.run import tile
 from limpet.run.tuning import Tuner
@@ -22,6 +22,12 @@ rng = np.random.default_rng(0)
 POINTS = rng.normal(size=(7, 24))  # lanes go by fours or eights
 A = rng.normal(size=(5, 24, 24))
 PLACES = np.array([3, 1, 1, 23, -1, 99, 0, 7] * 4)
+
+
+@pytest.fixture(autouse=True)
+def _joined(monkeypatch):
+    """Loops are joined in small programs, too."""
+    monkeypatch.setattr(operations, "LARGE", 0)
 
 
 def in_memory(function, points, registers):

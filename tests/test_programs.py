@@ -11,7 +11,7 @@ import pytest
 
 from limpet import lanes
 from limpet.engine.xla import RUN_ONCE
-from limpet.lanes import identity
+from limpet.lanes import identity, operations
 from limpet.lanes.expanded import EXPANDED
 from limpet.lanes.rules import RULES
 
@@ -34,6 +34,12 @@ UNSEEN |= {"lt_to", "le_to"} if NEWER else {"polynomial", "one_minus_square"}
 
 
 TESTS = itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
+def _joined(monkeypatch):
+    """Loops are joined in small programs, too."""
+    monkeypatch.setattr(operations, "LARGE", 0)
 
 
 @pytest.fixture(autouse=True)

@@ -50,10 +50,14 @@ def draw(generator: Generator, n: int) -> tuple[Generator, Noise]:
     pairs = (n + 1) // 2
     count = 2 * pairs + 2
     position, stride = generator
-    u = _uniform(position + stride * np.arange(1, count + 1, dtype=np.uint64))
-    radius = jnp.sqrt(-2 * jnp.log(1 - u[:pairs]))
-    z = jnp.concatenate([radius * side for side in _circle(u[pairs : 2 * pairs])])[:n]
-    return Generator(position + stride * np.uint64(count), stride), Noise(z, u[-2], u[-1])
+
+    def uniform(first: int, last: int) -> Array:  # part by part: no array of all of them is kept
+        return _uniform(position + stride * np.arange(first + 1, last + 1, dtype=np.uint64))
+
+    radius = jnp.sqrt(-2 * jnp.log(1 - uniform(0, pairs)))
+    z = jnp.concatenate([radius * side for side in _circle(uniform(pairs, 2 * pairs))])[:n]
+    choice, coin = uniform(2 * pairs, count)
+    return Generator(position + stride * np.uint64(count), stride), Noise(z, choice, coin)
 
 
 def _uniform(position: UInt64[Array, " k"]) -> Float[Array, " k"]:

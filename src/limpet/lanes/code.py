@@ -119,7 +119,7 @@ class Code:
         """
         head = "define i64 @block(ptr %arrays, i64 %turns, i64 %chains) {"
         begin, end = self._workspace_lines()
-        lines = self._used()
+        lines = self.used()
         if len(lines) > MOST:
             raise UnsupportedError(f"programs of more than {MOST} lines, as this: {len(lines)}")
         declared = [*sorted(self.declared), *self._table_lines()]
@@ -147,7 +147,7 @@ class Code:
         ]
         return begin, ["call void @free(ptr %reserved)"]
 
-    def _used(self) -> list[str]:
+    def used(self) -> list[str]:
         """The lines without those that compute what no other line needs."""
         needed, lines = set(), []
         for line in reversed(self.lines):

@@ -21,7 +21,13 @@ from limpet.lanes.code import MOST, Array, Code, UnsupportedError
 from limpet.lanes.control import get, places_for, put, zero_of
 from limpet.lanes.identity import inner_programs
 from limpet.lanes.loops.control import Cell, given_array, overwrite, unload
+from limpet.lanes.loops.forwarding import without_idle_stores
+from limpet.lanes.loops.fusion import fused
 from limpet.lanes.rules import RULES, are_zero, each, run, run_on_numbers
+
+# Bytes of all arrays from which loops are joined. A chain of 60 beads, with half as many, gains
+# nothing, and compiles a second longer; spheres in 1,000 dimensions take 0.4 to 0.7 of the time.
+LARGE = 2**19
 
 
 def zeros(program) -> list[np.ndarray]:
@@ -138,8 +144,8 @@ def written_as_loops(
                 map(len, code.tables), sum(v.aval.size * v.aval.dtype.itemsize for v in given)
             )
             if code.workspace.size <= width.MOST_FOR_MANY + shared:
-                return code.text()
-    return _written_as_loops(program, constants, carried, registers).text()
+                return _text_of_few_passes(code)
+    return _text_of_few_passes(_written_as_loops(program, constants, carried, registers))
 
 
 def _written_as_loops(program, constants, carried, registers) -> Code:
@@ -176,3 +182,13 @@ def _written_as_loops(program, constants, carried, registers) -> Code:
     code.count("%chains", width.lanes(), lanes)
     code.lines[begun:begun] = code.once
     return code
+
+
+def _text_of_few_passes(code: Code) -> str:
+    """The text of a program with loops, as few as can be where its arrays are large."""
+    if code.workspace.size < LARGE:
+        return code.text()
+    sizes = code.workspace.sizes
+    code.lines = fused(code.used(), sizes, code.names)
+    code.lines = without_idle_stores(code.used(), sizes)
+    return code.text()

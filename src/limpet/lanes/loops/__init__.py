@@ -15,6 +15,8 @@
     sorting.py    sorting
     plans.py      sums of products by tables: sparse matrices
     control.py    loops and branches
+    fusion.py     loops over the same entries, made one: by what they read and write (access.py), as
+                  their text says it (text.py), and what that spares (forwarding.py)
 
 Rules are registered in `LOOPS` (`program.py`) under the name of their operation; its parameters are
 those that its rule for numbers (`limpet.lanes.rules`) honours.

@@ -74,11 +74,17 @@ class Cell:
             value = as_large(code, value)
             if flag is not None and flag.ndim:
                 flag = as_large(code, flag)
-            over(
-                code,
-                self.shape,
-                lambda at: self.array.put(code, at, chosen(at, value.at(code, at))),
-            )
+
+            def set_entry(at):
+                number = value.at(code, at)
+                if old is self.array and flag is not None:
+                    mine = entry(code, flag, at[: flag.ndim])
+                    number = convert(code, self.dtype, number)
+                    self.array.put_where(code, at, mine, number)
+                else:
+                    self.array.put(code, at, chosen(at, number))
+
+            over(code, self.shape, set_entry)
             return
         value = settle(code, value)
         entries = [chosen(at, value[at]) for at in np.ndindex(*self.shape)]

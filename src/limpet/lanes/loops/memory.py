@@ -88,13 +88,19 @@ class Stored(Large):
             place = plus(code, place, times(code, k, stride))
         return place
 
-    def at(self, code, index):
+    def at(self, code, index, how=""):
         """The entry at an index."""
         address = self._address(code, self.place(code, index))
-        name = code.line(f"load {in_memory(self.dtype)}, ptr {address}")
+        name = code.line(f"load {how}{in_memory(self.dtype)}, ptr {address}")
         if self.dtype == FLAG:
             name = code.line(f"trunc {in_memory(FLAG)} {name} to {vector(FLAG)}")
         return Number(name, self.dtype)
+
+    def put_where(self, code, index, flag, number):
+        """Set the entry at an index in the lanes where the flag holds."""
+        # A load that LLVM may not take away: else it makes one instruction of the choice and the
+        # store, which takes some processors (AMD's Zen) ten times as long as both.
+        self.put(code, index, code.select(flag, number, self.at(code, index, "volatile ")))
 
     def put(self, code, index, number):
         """Set the entry at an index."""
@@ -126,11 +132,11 @@ class Stored(Large):
             code.lines.append(f"store {kind} {part}, ptr {address}")
 
     def _address(self, code, place):
-        base = code.line(f"getelementptr i8, ptr %workspace, i64 {self.buffer.offset}")
+        base = code.line(self.buffer.address())
         return code.line(f"getelementptr {in_memory(self.dtype)}, ptr {base}, i64 {place}")
 
     def _lanes(self, code, place):
-        base = code.line(f"getelementptr i8, ptr %workspace, i64 {self.buffer.offset}")
+        base = code.line(self.buffer.address())
         for lane in range(lanes()):
             entry = code.line(f"extractelement {vector(place.dtype)} {operand(place)}, i64 {lane}")
             first = code.line(f"mul i64 {entry}, {lanes()}")
