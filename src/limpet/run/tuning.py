@@ -5,9 +5,8 @@ range that narrows as more is known. Hard moves are there to travel: what their 
 mean squared distance that proposals went, for it makes successive points least alike; of sizes
 almost as good the smallest is taken, whose proposals fail less. Where a Hard move is a trajectory
 of several slides, these are to be accepted in four cases of five. There are to be as many of them
-as give the most effective draws per slide in the slowest direction: of coordinates, of the widest
-direction, and of the squared distance from the middle. Of numbers almost as good the largest is
-taken, for what is slower still. Long trajectories are tried less often, and by neighbours together,
+as give the most effective draws per slide in the slowest direction, of coordinates and of the
+widest one. Of numbers almost as good the largest is taken, for what is slower still. Long trajectories are tried less often, and by neighbours together,
 for chains that are computed side by side wait for the longest. Soft moves are to be accepted in two
 cases of five, as the paper has it. Off and On moves change sides, for which any small size will do:
 theirs is lowered if half of them are refused, and else left alone.
@@ -55,8 +54,8 @@ class Tuner:
         self.record = np.zeros((len(self.tunables), 2, cells))
         self.centres = np.zeros(len(self.tunables))  # decades from the sizes given
         # of each direction: squared distances in all, by cell of the number of slides; variance
-        self.jumps = np.zeros((len(self.coordinates) + 2, cells))
-        self.variances = np.zeros(len(self.coordinates) + 2)
+        self.jumps = np.zeros((len(self.coordinates) + 1, cells))
+        self.variances = np.zeros(len(self.coordinates) + 1)
         self.widest = np.full(n, n**-0.5)  # a unit vector
         self.narrowed = 0.0  # 1 once sizes are known, 2 once numbers of slides are
         few = rounds is not None and rounds <= 2 * NARROWING
@@ -147,10 +146,7 @@ class Tuner:
 
     def _directions(self, z: np.ndarray) -> np.ndarray:
         """What is watched of points (chain, step, number), a row (chain, step) for each."""
-        watched = z[:, :, self.coordinates]
-        middle = watched.mean(axis=(0, 1))
-        distance = np.sum((watched - middle) ** 2, axis=2)
-        return np.stack([*np.moveaxis(watched, 2, 0), z @ self.widest, distance])
+        return np.stack([*np.moveaxis(z[:, :, self.coordinates], 2, 0), z @ self.widest])
 
     def _narrow(self):
         decades = np.arange(self.record.shape[2]) / CELLS - DECADES
