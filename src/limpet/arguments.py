@@ -96,7 +96,7 @@ def read_scale(given, layout: Layout, kernel: Kernel) -> Any:
             " expected one that can be inverted, such as the Cholesky factor of a covariance."
         )
     # a rotation of z changes nothing: the lower triangular one of those with the same B B^T
-    return (np.linalg.qr(scale.T, mode="r").T * np.ones(n)).tolist()
+    return np.asarray(np.linalg.qr(scale.T, mode="r")).T.tolist()
 
 
 def _by_variable(given, layout) -> np.ndarray:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 from scipy.linalg import solve_triangular
 
 from limpet.shapes import Vector
@@ -24,8 +23,8 @@ from limpet.sparse.forest import Forest
 class Frame(NamedTuple):
     """Where the origin of z is, and how long its axes are."""
 
-    centre: Vector
-    scale: Float[Array, "..."]  # n numbers, or a lower triangular n x n matrix
+    centre: Any  # n numbers
+    scale: Any  # n numbers, or a lower triangular n x n matrix
 
     @classmethod
     def plain(cls, n: int) -> "Frame":

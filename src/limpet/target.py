@@ -116,7 +116,7 @@ class Target:
         self.eps: Any = eps if callable(eps) else read_eps(eps)
         self.log_density = log_density
         self.inside = inside
-        self.data = None if data is None else read_data(data)
+        self.data: Any = None if data is None else read_data(data)
         self.derivatives = derivatives
         self.symmetries = moves.read_symmetries(symmetries)
         # eps, or what it is where chains start, if it is a function: see `freeze`

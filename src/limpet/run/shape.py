@@ -120,7 +120,7 @@ class Shape:
         return {
             "frame_centre": self.frame.centre,
             "frame_scale": scale,
-            "frame_is_full": np.bool_(self.is_full),
+            "frame_is_full": np.array(self.is_full),
         }
 
     def restore(self, snapshot: dict[str, Any]):

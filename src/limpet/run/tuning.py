@@ -6,10 +6,11 @@ mean squared distance that proposals went, for it makes successive points least 
 almost as good the smallest is taken, whose proposals fail less. Where a Hard move is a trajectory
 of several slides, these are to be accepted in four cases of five. There are to be as many of them
 as give the most effective draws per slide in the slowest direction, of coordinates and of the
-widest one. Of numbers almost as good the largest is taken, for what is slower still. Long trajectories are tried less often, and by neighbours together,
-for chains that are computed side by side wait for the longest. Soft moves are to be accepted in two
-cases of five, as the paper has it. Off and On moves change sides, for which any small size will do:
-theirs is lowered if half of them are refused, and else left alone.
+widest one. Of numbers almost as good the largest is taken, for what is slower still. Long
+trajectories are tried less often, and by neighbours together, for chains that are computed side by
+side wait for the longest. Soft moves are to be accepted in two cases of five, as the paper has it.
+Off and On moves change sides, for which any small size will do: theirs is lowered if half of them
+are refused, and else left alone.
 """
 
 import numpy as np
@@ -58,8 +59,8 @@ class Tuner:
         self.variances = np.zeros(len(self.coordinates) + 1)
         self.widest = np.full(n, n**-0.5)  # a unit vector
         self.narrowed = 0.0  # 1 once sizes are known, 2 once numbers of slides are
-        few = rounds is not None and rounds <= 2 * NARROWING
-        self.pace = 2 / max(1, rounds - 1) if few else 1 / NARROWING
+        steps = 2 * NARROWING if rounds is None else min(2 * NARROWING, max(1, rounds - 1))
+        self.pace = 2 / steps  # by which `narrowed` grows in a round
         self.worth = 0.0  # effective draws per slide, as found last
 
     SNAPSHOT = ("record", "centres", "jumps", "variances", "widest", "narrowed", "worth")
@@ -201,7 +202,7 @@ class Tuner:
                 self.centres[k] = np.clip(self.centres[k] + shift, -DECADES, DECADES)
         if centres is not None:
             self.centres = centres.copy()
-        self.narrowed = min(self.narrowed, 1 - self.pace)
+        self.narrowed = min(self.narrowed, max(0.0, 1 - self.pace))
 
     def snapshot(self) -> dict[str, np.ndarray]:
         """All that it knows, by name."""
