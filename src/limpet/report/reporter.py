@@ -8,6 +8,7 @@ import numpy as np
 
 from limpet.kernels.base import Kernel
 from limpet.report.progress import Progress, Show
+from limpet.run.executors import Coordinator
 from limpet.run.mixing import Worst
 from limpet.run.online import UNKNOWN, mixing
 from limpet.run.quantities import WITH_STATS
@@ -36,6 +37,7 @@ class Reporter:
         self.phase = "start"  # that was told last
         self.since: tuple[float, int] | None = None  # when this phase began, with what was done
         self.failure: Warning | None = None
+        self.coordinator: Coordinator | None = None  # of workers elsewhere
 
     def tell(self, phase: str, stop: threading.Event):
         """Tell how far the run is, in one of the phases of `Progress`; `stop` if that is asked."""
@@ -83,6 +85,7 @@ class Reporter:
             elapsed=now - self.began,
             steps=min(min(tile.step for tile in self.tiles), self.specification.warmup),
             warmup=self.specification.warmup,
+            workers=None if self.coordinator is None else self.coordinator.workers,
         )
 
     def _drawn(self):
