@@ -1,0 +1,121 @@
+"""Dask and MPI: the draws of threads, also with workers that are killed at random moments."""
+
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from elsewhere import OPTIONS, START, assert_same, make_target
+from killed import RUN
+
+import limpet
+from limpet.draws import check
+
+distributed = pytest.importorskip("distributed")
+
+# what MPI runs: the answer is in a store
+BY_MPI = """
+import sys
+from mpi4py.futures import MPIPoolExecutor
+from elsewhere import OPTIONS, START, make_target
+import limpet
+
+if __name__ == "__main__":
+    with MPIPoolExecutor() as executor:
+        limpet.sample(make_target(), START, executor=executor, store=sys.argv[1], **OPTIONS)
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two worker processes of Dask, which starts another for one that dies."""
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"}
+    with distributed.LocalCluster(**options, silence_logs=logging.CRITICAL) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def client(cluster):
+    with distributed.Client(cluster) as made:
+        yield made
+
+
+def test_dask(client):
+    draws = limpet.sample(make_target(), START, executor=client, **OPTIONS)
+    assert_same(draws, limpet.sample(make_target(), START, **OPTIONS))
+
+
+class Killer:
+    """Kills workers at random moments, so many in all; says stop when that is done."""
+
+    def __init__(self, cluster, kills, seed):
+        self.cluster, self.kills, self.chance = cluster, kills, random.Random(seed)
+        self.killed, self.over = 0, threading.Event()
+        self.thread = threading.Thread(target=self._kill, daemon=True)
+
+    def __call__(self, now):
+        """What a run tells its progress."""
+        if now.phase in ("warmup", "draws") and not self.thread.ident:
+            self.thread.start()
+        return not self.over.is_set()
+
+    def _kill(self):
+        while self.killed < self.kills:
+            self.over.wait(self.chance.uniform(0, 3))
+            alive = [
+                w.pid for w in self.cluster.workers.values() if w.pid and w.status.name == "running"
+            ]
+            if alive:
+                os.kill(self.chance.choice(alive), signal.SIGKILL)
+                self.killed += 1
+        self.over.set()
+
+
+def kill_workers(path, cluster, client, kills, seed):
+    """A run whose workers are killed, brought to its end, and one that was left alone."""
+    killer = Killer(cluster, kills, seed)
+    options = RUN | {"chains": 257}
+    with pytest.warns(limpet.InterruptedWarning):
+        limpet.sample(
+            make_target(),
+            START,
+            draws=10**7,
+            store=path,
+            executor=client,
+            progress=killer,
+            **options,
+        )
+    assert killer.killed == kills
+    assert check(path).intact
+    asked = max(tile.draws for tile in check(path).tiles) + 20
+    draws = limpet.resume(path, make_target(), draws=asked, executor=client, progress=False)
+    assert_same(draws, limpet.sample(make_target(), START, draws=asked, progress=False, **options))
+    assert check(path).intact
+
+
+def test_five_workers_are_killed(tmp_path, cluster, client):
+    kill_workers(tmp_path / "run.zarr", cluster, client, kills=5, seed=1)
+
+
+@pytest.mark.slow
+def test_thirty_workers_are_killed(tmp_path, cluster, client):
+    kill_workers(tmp_path / "run.zarr", cluster, client, kills=30, seed=2)
+
+
+def test_mpi(tmp_path):
+    pytest.importorskip("mpi4py")
+    path, script = tmp_path / "run.zarr", tmp_path / "by_mpi.py"
+    script.write_text(BY_MPI)
+    mpiexec = Path(sys.executable).with_name("mpiexec")
+    settings = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    settings |= {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    command = [mpiexec, "-n", "3", "--oversubscribe", sys.executable, "-W", "ignore"]
+    subprocess.run(
+        [*command, "-m", "mpi4py.futures", script, path], env=os.environ | settings, check=True
+    )
+    assert_same(limpet.open(path), limpet.sample(make_target(), START, **OPTIONS))
