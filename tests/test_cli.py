@@ -25,7 +25,7 @@ import limpet
 from limpet.cli import app, commands
 from limpet.report.progress import panel
 
-COMMANDS = ("sample", "resume", "summary", "plot", "info")
+COMMANDS = ("sample", "resume", "plan", "tile", "summary", "plot", "info")
 CIRCLE = """
 import jax.numpy as jnp
 import limpet

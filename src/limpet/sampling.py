@@ -194,7 +194,7 @@ def sample(
         if not isinstance(kernel, SurfaceSampler):
             check_resolution(flat, starts)
         with _new_sink(path, specification, flat, starts) as sink:
-            begin = functools.partial(_begin, sink.specification, kernel, flat, starts)
+            begin = functools.partial(begin_tile, sink.specification, kernel, flat, starts)
             tiles = [begin(k) for k in range(specification.tiles)]
             session = Session(kernel, tiles, sink, show, began)
             return _translated(target, lambda: session.go(hands, engine, stop_at_once))
@@ -246,23 +246,28 @@ def resume(
     hands = number_of_workers(workers, executor)
     engine = None if executor is None else as_executor(executor)
     with show_progress(progress) as show, Store(as_path(store)) as held:
-        starts = held.starts
-        flat = target.on_vectors(held.layout).freeze(jnp.asarray(starts[0]))
-        about = held.specification.target
-        if about is not None and not flat.has_fixed_eps:
-            flat.scale = np.asarray(about["eps"])  # step sizes go by what it was at the first start
-        check_same(held.path, held.specification, describe(flat, starts))
-        kernel = _kernel_of(held.specification)
+        kernel, flat, starts = stored_run(held, target)
         if engine is not None:
             pack(None, kernel, flat)
         asked = number_of_draws(held, draws)
         if asked != held.specification.draws:
             held.extend(asked)
         sink = StoreSink(held)
-        begin = functools.partial(_begin, held.specification, kernel, flat, starts)
+        begin = functools.partial(begin_tile, held.specification, kernel, flat, starts)
         tiles = sink.restore(begin)
         session = Session(kernel, tiles, sink, show, began)
         return _translated(target, lambda: session.go(hands, engine))
+
+
+def stored_run(held: Store, target: Target) -> tuple[Kernel, Target, np.ndarray]:
+    """The sampler of a store, its target as samplers know it, and where the chains began."""
+    starts = held.starts
+    flat = target.on_vectors(held.layout).freeze(jnp.asarray(starts[0]))
+    about = held.specification.target
+    if about is not None and not flat.has_fixed_eps:
+        flat.scale = np.asarray(about["eps"])  # step sizes go by what it was at the first start
+    check_same(held.path, held.specification, describe(flat, starts))
+    return _kernel_of(held.specification), flat, starts
 
 
 def _find_starts(kernel, target, guesses, count, seed, spare, jitter, of_model) -> np.ndarray:
@@ -341,7 +346,7 @@ def _new_sink(path, specification, target, starts) -> Iterator[DrawSink]:
         yield StoreSink(store)
 
 
-def _begin(specification, kernel, target, starts, k) -> TileRun:
+def begin_tile(specification, kernel, target, starts, k) -> TileRun:
     """A tile at its start."""
     return TileRun(specification, kernel, target, k, starts[specification.rows_of(k)])
 
