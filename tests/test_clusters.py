@@ -18,7 +18,7 @@ from limpet.draws import check
 
 distributed = pytest.importorskip("distributed")
 
-# what MPI runs: the answer is in a store
+# what MPI runs, in two processes beside the coordinator: the answer is in a store
 BY_MPI = """
 import sys
 from mpi4py.futures import MPIPoolExecutor
@@ -76,6 +76,16 @@ class Killer:
         self.over.set()
 
 
+def finish_and_compare(path, executor=None):
+    """Bring a run to its end; it is what it would have been, had it been left alone."""
+    options = RUN | {"chains": 257}
+    assert check(path).readable
+    asked = max(tile.draws for tile in check(path).tiles) + 20
+    draws = limpet.resume(path, make_target(), draws=asked, executor=executor, progress=False)
+    assert_same(draws, limpet.sample(make_target(), START, draws=asked, progress=False, **options))
+    assert check(path).intact
+
+
 def kill_workers(path, cluster, client, kills, seed):
     """A run whose workers are killed, brought to its end, and one that was left alone."""
     killer = Killer(cluster, kills, seed)
@@ -91,11 +101,7 @@ def kill_workers(path, cluster, client, kills, seed):
             **options,
         )
     assert killer.killed == kills
-    assert check(path).intact
-    asked = max(tile.draws for tile in check(path).tiles) + 20
-    draws = limpet.resume(path, make_target(), draws=asked, executor=client, progress=False)
-    assert_same(draws, limpet.sample(make_target(), START, draws=asked, progress=False, **options))
-    assert check(path).intact
+    finish_and_compare(path, client)
 
 
 def test_five_workers_are_killed(tmp_path, cluster, client):
@@ -105,6 +111,33 @@ def test_five_workers_are_killed(tmp_path, cluster, client):
 @pytest.mark.slow
 def test_thirty_workers_are_killed(tmp_path, cluster, client):
     kill_workers(tmp_path / "run.zarr", cluster, client, kills=30, seed=2)
+
+
+def kill_coordinators(path, engines, seed):
+    """Begin a run and go on with it, by one engine after the other, each killed while it draws."""
+    chance, made = random.Random(seed), 0
+    script = Path(__file__).with_name("coordinator.py")
+    for engine in engines:
+        command = [sys.executable, script, path, engine]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
+            looks = chance.randint(1, 15)
+            for _ in range(looks):  # each a fifth of a second, or when a task has come back
+                assert process.stdout.readline(), f"{engine} has ended"
+            os.kill(process.pid, signal.SIGKILL)
+            os.killpg(process.pid, signal.SIGKILL)  # the workers that it leaves behind
+        before, made = made, limpet.open(path).posterior.sizes["draw"]
+        assert made >= before
+    finish_and_compare(path)
+
+
+def test_two_coordinators_are_killed(tmp_path):
+    kill_coordinators(tmp_path / "run.zarr", ["processes", "threads"], seed=1)
+
+
+@pytest.mark.slow
+def test_ten_coordinators_are_killed(tmp_path):
+    engines = [("dask", "processes", "threads")[k % 3] for k in range(10)]
+    kill_coordinators(tmp_path / "run.zarr", engines, seed=2)
 
 
 def test_mpi(tmp_path):

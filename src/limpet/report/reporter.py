@@ -15,6 +15,8 @@ from limpet.run.quantities import WITH_STATS
 from limpet.run.specification import RunSpecification
 from limpet.run.tile_run import TileRun
 
+IDLE = 20.0  # times the cost of an estimate of mixing until the next: of many chains it takes long
+
 
 def says_stop(answer: object) -> bool:
     """Whether a function that was shown the progress asks the run to stop."""
@@ -37,6 +39,7 @@ class Reporter:
         self.phase = "start"  # that was told last
         self.since: tuple[float, int] | None = None  # when this phase began, with what was done
         self.failure: Warning | None = None
+        self.mixed, self.next_mixing = UNKNOWN, -np.inf  # the last estimate, and when to renew it
         self.coordinator: Coordinator | None = None  # of workers elsewhere
 
     def tell(self, phase: str, stop: threading.Event):
@@ -71,7 +74,7 @@ class Reporter:
                 left = sum(tile.steps_left for tile in self.tiles) / pace
             else:
                 rate, left = pace, (asked - drawn) / pace
-        mixed = UNKNOWN if self.phase in ("compile", "warmup") else self.mixing()
+        mixed = UNKNOWN if self.phase in ("compile", "warmup") else self._estimate(now)
         return Progress(
             phase=self.phase,
             draws=drawn,
@@ -87,6 +90,14 @@ class Reporter:
             warmup=self.specification.warmup,
             workers=None if self.coordinator is None else self.coordinator.workers,
         )
+
+    def _estimate(self, now):
+        """How well the chains mix, or did a short while ago."""
+        if now >= self.next_mixing or self.phase == "done":
+            self.mixed = self.mixing()
+            took = time.perf_counter() - now
+            self.next_mixing = now + took + IDLE * took
+        return self.mixed
 
     def _drawn(self):
         made = [tile.collector.visits[WITH_STATS].draws for tile in self.tiles]
