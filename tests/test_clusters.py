@@ -130,6 +130,22 @@ def kill_coordinators(path, engines, seed):
     finish_and_compare(path)
 
 
+def test_ctrl_c_in_a_terminal_is_heard_by_all_and_loses_nothing(tmp_path):
+    path, script = tmp_path / "run.zarr", Path(__file__).with_name("coordinator.py")
+    command, pipe = [sys.executable, script, path, "processes"], subprocess.PIPE
+    with subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    ) as process:
+        while process.stdout.readline() in ("0\n", ""):  # nothing is drawn yet
+            assert process.poll() is None
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate()
+        assert process.returncode == 0
+    assert "Interrupted: " in said
+    assert "Traceback" not in said
+    finish_and_compare(path)
+
+
 def test_two_coordinators_are_killed(tmp_path):
     kill_coordinators(tmp_path / "run.zarr", ["processes", "threads"], seed=1)
 
