@@ -1,12 +1,15 @@
 """Dask and MPI: the draws of threads, also with workers that are killed at random moments."""
 
+import json
 import logging
+import multiprocessing
 import os
 import random
 import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,21 +17,49 @@ from elsewhere import OPTIONS, START, assert_same, make_target
 from killed import RUN
 
 import limpet
+from limpet.cli.problems import sampler
 from limpet.draws import check
 
 distributed = pytest.importorskip("distributed")
 
-# what MPI runs, in two processes beside the coordinator: the answer is in a store
+# what MPI runs, in two processes beside the coordinator: a problem's file in, a store out
 BY_MPI = """
-import sys
+import json, sys
+from pathlib import Path
 from mpi4py.futures import MPIPoolExecutor
-from elsewhere import OPTIONS, START, make_target
-import limpet
+from limpet.cli.problems import sampler
 
 if __name__ == "__main__":
+    problem, store, options = sys.argv[1:]
     with MPIPoolExecutor() as executor:
-        limpet.sample(make_target(), START, executor=executor, store=sys.argv[1], **OPTIONS)
+        draw = sampler(Path(problem), json.loads(options))
+        draw(executor=executor, store=store)
 """
+SMALL = """
+from elsewhere import START as start, make_target
+
+target = make_target()
+"""
+# the paper's model, and a chain of 30 beads in space
+LARGE = {
+    "spheres": """
+import limpet
+from limpet.paper import two_spheres
+
+target, start = limpet.Target(two_spheres, eps=0.005), [1.0, 0.0, 0.0]
+""",
+    "beads": """
+import jax.numpy as jnp
+import limpet
+
+def bonds(x):
+    place = jnp.concatenate([jnp.zeros((1, 3)), x.reshape(29, 3)])
+    return jnp.sum(jnp.diff(place, axis=0) ** 2, axis=1) - 1
+
+target = limpet.Target(bonds, eps=0.05)
+start = jnp.outer(jnp.arange(1.0, 30), jnp.array([0.8, 0.6, 0.0])).ravel()
+""",
+}
 
 
 @pytest.fixture(scope="module")
@@ -156,15 +187,45 @@ def test_ten_coordinators_are_killed(tmp_path):
     kill_coordinators(tmp_path / "run.zarr", engines, seed=2)
 
 
-def test_mpi(tmp_path):
-    pytest.importorskip("mpi4py")
-    path, script = tmp_path / "run.zarr", tmp_path / "by_mpi.py"
+def sample_by_mpi(folder, problem, options):
+    """The store of a run by three processes."""
+    path, script = folder / "mpi.zarr", folder / "by_mpi.py"
     script.write_text(BY_MPI)
     mpiexec = Path(sys.executable).with_name("mpiexec")
     settings = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     settings |= {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     command = [mpiexec, "-n", "3", "--oversubscribe", sys.executable, "-W", "ignore"]
-    subprocess.run(
-        [*command, "-m", "mpi4py.futures", script, path], env=os.environ | settings, check=True
-    )
+    command += ["-m", "mpi4py.futures", script, problem, path, json.dumps(options)]
+    subprocess.run(command, env=os.environ | settings, check=True)
+    return path
+
+
+def test_mpi(tmp_path):
+    pytest.importorskip("mpi4py")
+    problem = tmp_path / "problem.py"
+    problem.write_text(SMALL)
+    path = sample_by_mpi(tmp_path, problem, OPTIONS)
     assert_same(limpet.open(path), limpet.sample(make_target(), START, **OPTIONS))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", LARGE)
+def test_five_ways_to_make_one_store(tmp_path, client, model):
+    pytest.importorskip("mpi4py")
+    problem = tmp_path / "problem.py"
+    problem.write_text(LARGE[model])
+    options = {"draws": 20, "chains": 1_024, "warmup": 150, "seed": 3, "progress": False}
+    draw = sampler(problem, options)
+    threads = draw(store=tmp_path / "threads.zarr")
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        assert_same(draw(executor=pool, store=tmp_path / "processes.zarr"), threads)
+    assert_same(draw(executor=client, store=tmp_path / "dask.zarr"), threads)
+    assert_same(limpet.open(sample_by_mpi(tmp_path, problem, options)), threads)
+
+    jobs, limpet_command = tmp_path / "jobs.zarr", [sys.executable, "-m", "limpet"]
+    flags = [f"--{name}={options[name]}" for name in ("draws", "chains", "warmup", "seed")]
+    subprocess.run([*limpet_command, "plan", problem, "-o", jobs, *flags], check=True)
+    for index in (5, 0, 7, 1, 2, 6, 3, 4):
+        job = [*limpet_command, "tile", jobs, problem, "--index", str(index)]
+        subprocess.run(job, check=True)
+    assert_same(limpet.open(jobs), threads)
