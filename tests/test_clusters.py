@@ -20,7 +20,7 @@ import limpet
 from limpet.cli.problems import sampler
 from limpet.draws import check
 
-distributed = pytest.importorskip("distributed")
+distributed, dask = pytest.importorskip("distributed"), pytest.importorskip("dask")
 
 # what MPI runs, in two processes beside the coordinator: a problem's file in, a store out
 BY_MPI = """
@@ -66,7 +66,12 @@ start = jnp.outer(jnp.arange(1.0, 30), jnp.array([0.8, 0.6, 0.0])).ravel()
 def cluster():
     """Two worker processes of Dask, which starts another for one that dies."""
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"}
-    with distributed.LocalCluster(**options, silence_logs=logging.CRITICAL) as started:
+    # by default Dask forgets a worker that is not there a quarter of a minute after it died
+    patience = {"distributed.deploy.lost-worker-timeout": "1 hour"}
+    with (
+        dask.config.set(patience),
+        distributed.LocalCluster(**options, silence_logs=logging.CRITICAL) as started,
+    ):
         yield started
 
 
@@ -82,28 +87,40 @@ def test_dask(client):
 
 
 class Killer:
-    """Kills workers at random moments, so many in all; says stop when that is done."""
+    """Kills workers at random moments, so many in all; says stop when that is done.
+
+    Between two of them some task comes back. If workers lived for less than it takes them to import
+    JAX, no task ever would, and the run would be given up, as it should be.
+    """
 
     def __init__(self, cluster, kills, seed):
         self.cluster, self.kills, self.chance = cluster, kills, random.Random(seed)
-        self.killed, self.over = 0, threading.Event()
+        self.killed, self.gone, self.over = 0, set(), threading.Event()  # who is gone: addresses
+        self.far, self.came = (0, 0), threading.Event()  # how far the run is; that a task came back
         self.thread = threading.Thread(target=self._kill, daemon=True)
 
     def __call__(self, now):
         """What a run tells its progress."""
         if now.phase in ("warmup", "draws") and not self.thread.ident:
             self.thread.start()
+        if (now.draws, now.steps) != self.far:
+            self.far = now.draws, now.steps
+            self.came.set()
         return not self.over.is_set()
 
     def _kill(self):
         while self.killed < self.kills:
+            self.came.wait()
             self.over.wait(self.chance.uniform(0, 3))
-            alive = [
-                w.pid for w in self.cluster.workers.values() if w.pid and w.status.name == "running"
-            ]
+            # not one that is just starting: Dask then gives it up, and in the end has none
+            known = self.cluster.scheduler.workers.keys() - self.gone
+            alive = [w for w in self.cluster.workers.values() if w.worker_address in known]
             if alive:
-                os.kill(self.chance.choice(alive), signal.SIGKILL)
+                chosen = self.chance.choice(alive)
+                self.gone.add(chosen.worker_address)
+                os.kill(chosen.pid, signal.SIGKILL)
                 self.killed += 1
+                self.came.clear()
         self.over.set()
 
 
