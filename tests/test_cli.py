@@ -25,7 +25,7 @@ import limpet
 from limpet.cli import app, commands
 from limpet.report.progress import panel
 
-COMMANDS = ("sample", "resume", "summary", "plot", "info")
+COMMANDS = ("sample", "resume", "plan", "tile", "summary", "plot", "info")
 CIRCLE = """
 import jax.numpy as jnp
 import limpet
@@ -248,7 +248,7 @@ def test_what_is_given_is_passed_on_and_the_rest_is_as_in_limpet_sample(problem,
     defaults = {
         name: parameter.default
         for name, parameter in inspect.signature(limpet.sample).parameters.items()
-        if name not in ("target", "start", "progress")
+        if name not in ("target", "start", "progress", "executor")
     }
 
     def sample(*arguments, progress, **options):

@@ -11,7 +11,17 @@ import pytest
 import test_invariance
 
 DOCS = Path(__file__).parent.parent / "docs"
-PAGES = ["index", "first", "choosing", "partition", "method", "testing", "reproduction", "api"]
+PAGES = [
+    "index",
+    "first",
+    "choosing",
+    "partition",
+    "machines",
+    "method",
+    "testing",
+    "reproduction",
+    "api",
+]
 
 
 LOADED = re.compile(r'<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)="(?:https?:)?//[^"]*')

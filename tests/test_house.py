@@ -26,7 +26,7 @@ ROOMS = [
     ["report"],
     ["session", "arguments"],
     ["sampling", "handover"],
-    ["partition"],
+    ["partition", "jobs"],
     ["paper"],
     ["api"],
     ["__init__"],

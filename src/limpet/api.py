@@ -2,6 +2,7 @@
 
 from limpet.draws import open
 from limpet.errors import (
+    ExecutorError,
     InputError,
     InterruptedWarning,
     LimpetError,
@@ -28,6 +29,7 @@ from limpet.target import Target
 
 __all__ = [
     "SAS",
+    "ExecutorError",
     "InputError",
     "InterruptedWarning",
     "Lifted",

@@ -12,6 +12,7 @@ from limpet.draws.writer import Store
 from limpet.errors import InputError
 from limpet.kernels import Kernel, Move
 from limpet.layout import Layout, read_points
+from limpet.run.specification import MOST_CHAINS
 from limpet.run.tile_run import LEARN
 from limpet.target import check_target
 
@@ -112,10 +113,15 @@ def _by_variable(given, layout) -> np.ndarray:
     )
 
 
-def number_of_workers(workers) -> int:
-    """How many workers there are to be; as many as there are cores if that is not said."""
+def number_of_workers(workers, executor=None) -> int:
+    """How many tiles are advanced side by side; if that is not said, as many as there are cores.
+
+    An executor is given all of them: it knows how many workers it has.
+    """
     if workers is not None:
         return errors.whole("workers", workers, 1)
+    if executor is not None:
+        return MOST_CHAINS
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

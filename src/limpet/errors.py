@@ -54,6 +54,18 @@ class StoreError(LimpetError):
     draws: "xr.DataTree | None" = None
 
 
+class ExecutorError(LimpetError):
+    """An executor whose workers are lost, differ from this process, or cannot do their task.
+
+    Attributes
+    ----------
+    draws : xarray.DataTree or None
+        What is in the store, where there is one; else the chains that had finished.
+    """
+
+    draws: "xr.DataTree | None" = None
+
+
 class LimpetWarning(UserWarning):
     """Something a user should act on; the draws are returned all the same."""
 

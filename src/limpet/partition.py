@@ -23,6 +23,7 @@ from limpet.kernels import SAS
 from limpet.layout import read_points
 from limpet.report.progress import Show
 from limpet.report.summary import check_draws
+from limpet.run.executors import Executor
 from limpet.run.signals import on_interruption, tell_interruption
 from limpet.sampling import sample
 from limpet.shapes import Vector
@@ -136,6 +137,7 @@ def ladder(
     kernel: SAS | None = None,
     seed: int = 0,
     workers: int | None = None,
+    executor: Executor | None = None,
     progress: bool | Show = True,
 ) -> xr.Dataset:
     """The partition function as a curve: `partition_ratio` for one eps after the other.
@@ -159,7 +161,7 @@ def ladder(
         Default `SAS()`. Step sizes that are eps by default follow the rungs.
     seed : int
         The same seed gives the same numbers. Rungs have random numbers of their own.
-    workers, progress
+    workers, executor, progress
         As in `limpet.sample`.
 
     Returns
@@ -209,6 +211,7 @@ def ladder(
                     # with one seed for all, the errors of the rungs would be correlated
                     seed=int(np.random.SeedSequence([seed, k]).generate_state(1)[0]),
                     workers=workers,
+                    executor=executor,
                     progress=progress,
                 )
         except KeyboardInterrupt as interruption:

@@ -32,7 +32,7 @@ from limpet.draws.recognition import check_same, describe
 from limpet.draws.sink import DrawSink
 from limpet.draws.store_sink import StoreSink
 from limpet.draws.writer import Store, new_path
-from limpet.errors import InputError, StartError, StoreError, StuckError
+from limpet.errors import ExecutorError, InputError, StartError, StoreError, StuckError
 from limpet.geometry.fit import find_peaks
 from limpet.geometry.start import JITTER, find_vectors
 from limpet.geometry.start_checks import check_guesses, check_resolution
@@ -42,7 +42,9 @@ from limpet.layout import Layout, read_points
 from limpet.report.progress import Show, at_the_start, show_progress
 from limpet.report.reporter import says_stop
 from limpet.run import tile
+from limpet.run.executors import Executor, as_executor
 from limpet.run.specification import RunSpecification, check_names, chunk_length
+from limpet.run.task import pack
 from limpet.run.tile_run import LEARN, TileRun
 from limpet.session import Session
 from limpet.target import Target, check_target
@@ -65,6 +67,7 @@ def sample(
     coords: Mapping[str, Any] | None = None,
     store: str | os.PathLike | None = None,
     workers: int | None = None,
+    executor: Executor | None = None,
     progress: bool | Show = True,
 ) -> xr.DataTree:
     """Draw from a target near its surface.
@@ -122,7 +125,12 @@ def sample(
         `limpet.resume` and `limpet.open`.
     workers : int, optional
         Threads that run tiles of 128 chains side by side. Default: as many as there are cores. The
-        draws are the same whatever their number.
+        draws are the same whatever their number. With an executor: tiles that are sent to it at a
+        time, by default all.
+    executor : concurrent.futures.Executor, dask.distributed.Client or the like, optional
+        Runs tiles on workers of its own instead of threads: anything with a method `submit` in the
+        manner of `concurrent.futures`. The draws are the same. See "More than one machine" in the
+        documentation.
     progress : bool or callable
         Whether to show how the run goes, on standard error; or a function that is given a
         `limpet.Progress` about five times a second. If it returns False the run stops as by
@@ -165,7 +173,8 @@ def sample(
     draws, thin = errors.whole("draws", draws, 1), errors.whole("thin", thin, 1)
     warmup = None if warmup is None else errors.whole("warmup", warmup, 0)
     scale, seed = read_scale(scale, layout, kernel), errors.whole("seed", seed, 0)
-    workers, jitter = number_of_workers(workers), errors.zero_or_more("jitter", jitter)
+    jitter, hands = errors.zero_or_more("jitter", jitter), number_of_workers(workers, executor)
+    engine = None if executor is None else as_executor(executor)
     path = None if store is None else new_path(store)
     if path is not None:
         layout.to_json()  # refuses what a store cannot hold, before anything takes time
@@ -177,6 +186,8 @@ def sample(
         kernel.check_room(flat, jnp.asarray(guesses[0]))
         if kernel.is_forced:
             flat.check_forces(jnp.asarray(guesses[0]))
+        if engine is not None:
+            pack(None, kernel, flat)  # refuses what cannot be sent, before anything takes time
         specification = _specify(
             kernel,
             flat,
@@ -197,10 +208,10 @@ def sample(
             check_resolution(flat, starts)
         check_symmetries(flat, starts)
         with _new_sink(path, specification, flat, starts) as sink:
-            begin = functools.partial(_begin, sink.specification, kernel, flat, starts)
+            begin = functools.partial(begin_tile, sink.specification, kernel, flat, starts)
             tiles = [begin(k) for k in range(specification.tiles)]
             session = Session(kernel, tiles, sink, show, began)
-            return _translated(target, lambda: session.go(workers, stop_at_once))
+            return _translated(target, lambda: session.go(hands, engine, stop_at_once))
 
 
 def resume(
@@ -209,6 +220,7 @@ def resume(
     *,
     draws: int | None = None,
     workers: int | None = None,
+    executor: Executor | None = None,
     progress: bool | Show = True,
 ) -> xr.DataTree:
     """Go on with a run that was interrupted, killed, or is to be longer.
@@ -224,8 +236,8 @@ def resume(
     draws : int, optional
         Draws per chain in all, if not as many as were asked for before: more, or fewer, but no
         fewer than there are.
-    workers, progress
-        As in `limpet.sample`.
+    workers, executor, progress
+        As in `limpet.sample`, whatever the run had before.
 
     Returns
     -------
@@ -245,23 +257,31 @@ def resume(
     """
     began = time.perf_counter()
     check_target(target)
-    workers = number_of_workers(workers)
+    hands = number_of_workers(workers, executor)
+    engine = None if executor is None else as_executor(executor)
     with show_progress(progress) as show, Store(as_path(store)) as held:
-        starts = held.starts
-        flat = target.on_vectors(held.layout).freeze(jnp.asarray(starts[0]))
-        about = held.specification.target
-        if about is not None and not flat.has_fixed_eps:
-            flat.scale = np.asarray(about["eps"])  # step sizes go by what it was at the first start
-        check_same(held.path, held.specification, describe(flat, starts))
-        kernel = _kernel_of(held.specification)
+        kernel, flat, starts = stored_run(held, target)
+        if engine is not None:
+            pack(None, kernel, flat)
         asked = number_of_draws(held, draws)
         if asked != held.specification.draws:
             held.extend(asked)
         sink = StoreSink(held)
-        begin = functools.partial(_begin, held.specification, kernel, flat, starts)
+        begin = functools.partial(begin_tile, held.specification, kernel, flat, starts)
         tiles = sink.restore(begin)
         session = Session(kernel, tiles, sink, show, began)
-        return _translated(target, lambda: session.go(workers))
+        return _translated(target, lambda: session.go(hands, engine))
+
+
+def stored_run(held: Store, target: Target) -> tuple[Kernel, Target, np.ndarray]:
+    """The sampler of a store, its target as samplers know it, and where the chains began."""
+    starts = held.starts
+    flat = target.on_vectors(held.layout).freeze(jnp.asarray(starts[0]))
+    about = held.specification.target
+    if about is not None and not flat.has_fixed_eps:
+        flat.scale = np.asarray(about["eps"])  # step sizes go by what it was at the first start
+    check_same(held.path, held.specification, describe(flat, starts))
+    return _kernel_of(held.specification), flat, starts
 
 
 def _find_starts(kernel, target, guesses, count, seed, spare, jitter, of_model) -> np.ndarray:
@@ -284,7 +304,7 @@ def _translated(target: Target, go: Callable[[], xr.DataTree]) -> xr.DataTree:
     """The draws of a session, or what an error has of them, in the target's own words."""
     try:
         return target.translate(go())
-    except (StoreError, StuckError) as error:
+    except (ExecutorError, StoreError, StuckError) as error:
         if error.draws is not None:
             error.draws = target.translate(error.draws)
         raise
@@ -343,7 +363,7 @@ def _new_sink(path, specification, target, starts) -> Iterator[DrawSink]:
         yield StoreSink(store)
 
 
-def _begin(specification, kernel, target, starts, k) -> TileRun:
+def begin_tile(specification, kernel, target, starts, k) -> TileRun:
     """A tile at its start."""
     return TileRun(specification, kernel, target, k, starts[specification.rows_of(k)])
 

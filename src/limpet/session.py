@@ -9,11 +9,12 @@ import numpy as np
 import xarray as xr
 
 from limpet.draws.sink import DrawSink
-from limpet.errors import InterruptedWarning, StoreError, StuckError
+from limpet.errors import ExecutorError, InterruptedWarning, StoreError, StuckError
 from limpet.kernels import Kernel
 from limpet.report import advice
 from limpet.report.progress import Show
 from limpet.report.reporter import Reporter
+from limpet.run.executors import Coordinator, Executor
 from limpet.run.scheduler import Scheduler
 from limpet.run.signals import Signals, tell_interruption
 from limpet.run.tile_run import LOOK, TileRun
@@ -30,8 +31,10 @@ class Session:
         self.specification = sink.specification
         self.reporter = Reporter(tiles, self.specification, show, began)
 
-    def go(self, workers: int, stop_at_once: bool = False) -> xr.DataTree:
-        """All draws, or those that there were time for."""
+    def go(
+        self, workers: int, executor: Executor | None = None, stop_at_once: bool = False
+    ) -> xr.DataTree:
+        """All draws, or those that there were time for; by threads, or by an executor's workers."""
         for tile in self.tiles:
             self.sink.commit(tile)  # the first state of each: draws are never without one
         self.sink.finish()
@@ -40,13 +43,13 @@ class Session:
                 signals.stop.set()
             with signals.nothing_to_lose():
                 self._compile(signals.stop)
-            error = None if signals.stop.is_set() else self._draw(signals.stop, workers)
+            error = None if signals.stop.is_set() else self._draw(signals.stop, workers, executor)
             error = error or self._commit()
         phase = self.reporter.phase
         if error is None:
             self.reporter.tell("done", signals.stop)
             error = self.reporter.failure
-        if isinstance(error, StoreError):
+        if isinstance(error, StoreError | ExecutorError):
             error.draws = self.sink.remains(self.tiles)
         if error is not None:
             raise error
@@ -64,9 +67,13 @@ class Session:
             for tile in self.tiles:
                 tile.count_from(now, compiling_since - self.began, now - compiling_since)
 
-    def _draw(self, stop, workers) -> BaseException | None:
+    def _draw(self, stop, workers, executor) -> BaseException | None:
         """Let the tiles advance until the end, and tell how far they are; the first error."""
-        scheduler = Scheduler(self.tiles, self.sink.put, stop, workers)
+        how = self.tiles, self.sink.put, stop
+        if executor is None:
+            scheduler = Scheduler(*how, workers)
+        else:
+            scheduler = self.reporter.coordinator = Coordinator(*how, executor, workers)
         working = True
         while working:
             drawing = self.specification.warmup == 0 or all(tile.drawing for tile in self.tiles)

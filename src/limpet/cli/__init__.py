@@ -1,4 +1,4 @@
-"""The command `limpet`: sample, resume, summary, check, plot, reproduce, info.
+"""The command `limpet`: what it can be told to do.
 
 `commands.py` has a function for each; `problems.py` runs the files that say what to sample;
 `terminal.py` is how the command speaks and ends.

@@ -53,6 +53,22 @@ PICTURES = (".png", ".pdf", ".svg")
 
 Problem = functools.partial(typer.Argument, metavar="PROBLEM.py", exists=True, dir_okay=False)
 Store = Annotated[Path, typer.Argument(metavar="STORE", help="What `limpet sample -o` was given.")]
+NewProblem = Annotated[Path, Problem(help="Defines target, start, perhaps kernel, dims, coords.")]
+NewStore = Annotated[
+    Path, typer.Option("--out", "-o", metavar="STORE", help="A folder to make for the draws.")
+]
+Draws = Annotated[int, typer.Option(help="Draws per chain.")]
+Chains = Annotated[int | None, typer.Option(help="Default: one per start, or many.")]
+Warmup = Annotated[
+    int | None,
+    typer.Option(help="Steps per chain before draws.", show_default="as many as it takes"),
+]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same draws.")]
+Jitter = Annotated[float, typer.Option(help="How far apart to start.")]
+Thin = Annotated[int, typer.Option(help="Keep every thin-th visit.")]
+KeepSurface = Annotated[
+    bool, typer.Option("--keep-surface", help="Also keep draws on the surface.")
+]
 Workers = Annotated[int | None, typer.Option(help="Threads. Default: one per core.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no hints.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
@@ -85,23 +101,16 @@ def main(
 @app.command()
 @shell_conventions()
 def sample(
-    problem: Annotated[Path, Problem(help="Defines target, start, perhaps kernel, dims, coords.")],
-    store: Annotated[
-        Path, typer.Option("--out", "-o", metavar="STORE", help="A folder to make for the draws.")
-    ],
+    problem: NewProblem,
+    store: NewStore,
     # defaults are those of limpet.sample, which would take seconds to ask
-    draws: Annotated[int, typer.Option(help="Draws per chain.")] = 1_000,
-    chains: Annotated[int | None, typer.Option(help="Default: one per start, or many.")] = None,
-    warmup: Annotated[
-        int | None,
-        typer.Option(help="Steps per chain before draws.", show_default="as many as it takes"),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same draws.")] = 0,
-    jitter: Annotated[float, typer.Option(help="How far apart to start.")] = 1.0,
-    thin: Annotated[int, typer.Option(help="Keep every thin-th visit.")] = 1,
-    keep_surface: Annotated[
-        bool, typer.Option("--keep-surface", help="Also keep draws on the surface.")
-    ] = False,
+    draws: Draws = 1_000,
+    chains: Chains = None,
+    warmup: Warmup = None,
+    seed: Seed = 0,
+    jitter: Jitter = 1.0,
+    thin: Thin = 1,
+    keep_surface: KeepSurface = False,
     workers: Workers = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -113,27 +122,55 @@ def sample(
     `limpet --help` has an example of a file. Ctrl-C stops the run; `limpet resume` goes on.
     """
     import_limpet()
-    import limpet
+    options = {"draws": draws, "chains": chains, "warmup": warmup, "seed": seed, "jitter": jitter}
+    options |= {"thin": thin, "keep_surface": keep_surface, "store": store, "workers": workers}
+    problems.run(problems.sampler(problem, options), problem, store, quiet, as_json)
 
-    defined = problems.read_problem(problem, "target", "start")
-    draw = functools.partial(
-        limpet.sample,
-        defined["target"],
-        defined["start"],
-        draws=draws,
-        chains=chains,
-        warmup=warmup,
-        kernel=defined.get("kernel"),
-        dims=defined.get("dims"),
-        coords=defined.get("coords"),
-        seed=seed,
-        jitter=jitter,
-        thin=thin,
-        keep_surface=keep_surface,
-        store=store,
-        workers=workers,
-    )
-    problems.run(draw, problem, store, quiet, as_json)
+
+@app.command()
+@shell_conventions()
+def plan(
+    problem: NewProblem,
+    store: NewStore,
+    draws: Draws = 1_000,
+    chains: Chains = None,
+    warmup: Warmup = None,
+    seed: Seed = 0,
+    jitter: Jitter = 1.0,
+    thin: Thin = 1,
+    keep_surface: KeepSurface = False,
+    as_json: Json = False,
+):
+    """Begin a run that `limpet tile` is to make, in jobs of an array.
+
+    Example: limpet plan problem.py -o run.zarr --chains 4096
+
+    Says how many tiles there are: chains that are drawn together, by one job at a time.
+    """
+    import_limpet()
+    options = {"draws": draws, "chains": chains, "warmup": warmup, "seed": seed, "jitter": jitter}
+    options |= {"thin": thin, "keep_surface": keep_surface, "store": store}
+    problems.plan(problems.sampler(problem, options), problem, store, as_json)
+
+
+@app.command()
+@shell_conventions()
+def tile(
+    store: Store,
+    problem: Annotated[Path, Problem(help="The run's file.")],
+    index: Annotated[int, typer.Option(help="Which tile, from 0 on.")],
+    seconds: Annotated[float | None, typer.Option(help="When to stop. Default: never.")] = None,
+    as_json: Json = False,
+):
+    """Go on with one tile of a run, beside others who go on with others.
+
+    Example: limpet tile run.zarr problem.py --index $SLURM_ARRAY_TASK_ID --seconds 3500
+
+    Ends when the tile has all its draws, or after so many seconds: the same command goes on then.
+    """
+    problems.check_outside(problem, store)
+    import_limpet()
+    problems.advance_tile(store, problem, index, seconds, as_json)
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import functools
 import re
 import runpy
 import shlex
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from limpet.cli.terminal import print_run, printable, say
+from limpet.cli.terminal import print_json, print_run, printable, say
 from limpet.errors import InputError, InterruptedWarning, StoreError
 from limpet.report.progress import Progress, show_progress
 
@@ -41,6 +42,15 @@ def read_problem(path: Path, *names: str) -> dict[str, Any]:
         if name not in defined:
             raise InputError(f"{path} does not define {name}: `limpet --help` has an example.")
     return defined
+
+
+def sampler(problem: Path, options: dict[str, Any]) -> "Callable[..., xr.DataTree]":
+    """What samples a problem, with these options of `limpet.sample`."""
+    import limpet
+
+    defined = read_problem(problem, "target", "start")
+    named = {name: defined.get(name) for name in ("kernel", "dims", "coords")}
+    return functools.partial(limpet.sample, defined["target"], defined["start"], **named, **options)
 
 
 def recorded_problem(store: Path) -> Path:
@@ -125,6 +135,50 @@ def run(
         say(f"\nThe draws are in {store}: limpet.open({str(store)!r}) reads them in Python.")
         say(f"See them: limpet plot {shlex.quote(str(store))} -o {picture}")
         say(f"Draw more: {again} --draws {2 * draws.attrs['draws_asked']}")
+
+
+def plan(draw: "Callable[..., xr.DataTree]", problem: Path, store: Path, as_json: bool) -> None:
+    """Make the store of a run, without a draw, and say how to go on."""
+    from limpet.draws.reader import specification_of
+    from limpet.draws.writer import note
+    from limpet.run.signals import on_interruption
+
+    try:
+        with contextlib.redirect_stdout(sys.stderr), on_interruption(lambda _: None):
+            draw(progress=lambda now: False)
+    except InputError as error:
+        raise InputError(_with_place(str(error), problem)) from None
+    note(store, "problem", str(problem.resolve()))
+    run = specification_of(store)
+    if as_json:
+        print_json({"store": str(store), "chains": run.chains, "tiles": run.tiles})
+        return
+    typer.echo(f"{run.tiles} tiles of {run.width} chains, from 0 to {run.tiles - 1}")
+    command = shlex.join(["limpet", "tile", str(store), str(problem), "--index", "0"])
+    say(f"Draw the first: {command}")
+
+
+def advance_tile(
+    store: Path, problem: Path, index: int, seconds: float | None, as_json: bool
+) -> None:
+    """Advance a tile, and say how far it is."""
+    from limpet.jobs import advance_stored_tile
+
+    target = read_problem(problem, "target")["target"]
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            far = advance_stored_tile(store, target, index, seconds)
+    except InputError as error:
+        raise InputError(_with_place(str(error), problem)) from None
+    chains = f"{far.chains[0]} to {far.chains[-1]}"
+    if as_json:
+        print_json({"index": index, "chains": chains, "draws": far.draws, "done": far.done})
+    else:
+        typer.echo(f"chains {chains}: {far.draws:,} of {far.asked:,} draws")
+    if not far.done:
+        say("Go on with the same command.")
+    if far.signal is not None:
+        raise typer.Exit(128 + far.signal)
 
 
 def _end_interrupted(draws: "xr.DataTree", store: Path, again: str, number: int) -> NoReturn:

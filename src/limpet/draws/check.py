@@ -221,6 +221,7 @@ def _look_around(path, run, report: StoreReport):
     chunked = {array.name for array in every}
     known = {"zarr.json", *metadata_of(run)}
     known |= {states.place(t, s) for t in range(run.tiles) for s in states.SLOTS}
+    known |= {states.owner(t) for t in range(run.tiles)}
     for folder, folders, names in os.walk(path):
         inside = Path(folder).relative_to(path)
         for name in sorted(folders + names):

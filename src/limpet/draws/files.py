@@ -113,6 +113,12 @@ def _draft(store, name, parts):
     return file
 
 
+def open_lock(store: Path, name: str) -> int:
+    """A file that is there to be locked, open; made if it was not there."""
+    _check_folders(store, name)
+    return os.open(store / name, os.O_RDWR | os.O_CREAT | PLAIN, 0o666)
+
+
 def remove_drafts(store: Path):
     """Remove what a killed run was writing."""
     _check_folders(store, f"{DRAFTS}/draft")

@@ -49,6 +49,11 @@ def place(tile: int, slot: int) -> str:
     return f"{FOLDER}/{tile}.{slot}"
 
 
+def owner(tile: int) -> str:
+    """The file that whoever advances this tile alone holds; there is nothing in it."""
+    return f"{FOLDER}/{tile}.owner"
+
+
 def file(key: bytes, tile: int, state: State) -> tuple[str, tuple]:
     """What to write: its place, and the parts of the file."""
     name = place(tile, state.counter % len(SLOTS))

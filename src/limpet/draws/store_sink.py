@@ -61,9 +61,10 @@ class StoreSink(DrawSink):
 
         `begin` makes the tile of an index, at its start.
         """
-        return [self._restore(begin, k) for k in range(self.specification.tiles)]
+        return [self.restore_tile(begin, k) for k in range(self.specification.tiles)]
 
-    def _restore(self, begin, k):
+    def restore_tile(self, begin: Callable[[int], TileRun], k: int) -> TileRun:
+        """One of them."""
         path, run, tile = self.store.path, self.specification, begin(k)
         intact, wrong = self.store.states_of(k)
         if not intact and never_written(path, run, k):

@@ -8,6 +8,9 @@
 
 A commit brings a tile's draws to the disk first and its state last. Each tile has files of its own,
 and only a tile's state says what of them counts.
+
+One process writes to all tiles, or several to one tile each. A tile's states are counted, and who
+finds another count than the last of its own stops: somebody else has gone on with the tile.
 """
 
 import contextlib
@@ -23,6 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from limpet import errors
 from limpet.draws import arrays, files, states
 from limpet.draws.reader import as_path, read_root, specification_of
 from limpet.errors import InputError, StoreError
@@ -47,20 +51,29 @@ class Write(NamedTuple):
 
 
 class Store:
-    """A store that a run writes to; only one process at a time can hold it."""
+    """A store that a run writes to; only one process at a time can hold it, or a tile of it."""
 
-    def __init__(self, path: Path, held: int | None = None):
-        """Open a store to go on; `held` is its folder if this process has just made it."""
-        self.path = path
-        self.folder = lock(path) if held is None else held
+    def __init__(self, path: Path, held: int | None = None, tile: int | None = None):
+        """Open a store to go on, with all tiles or with one.
+
+        `held` is its folder if this process has just made it.
+        """
+        self.path, self.tile = path, tile
+        self.folder = lock(path, shared=tile is not None) if held is None else held
+        self.owned: int | None = None  # the file that tells who has the tile
         try:
             self.specification = specification_of(path)
-            with files.explaining(path, "write to"):
-                files.remove_drafts(path)
-                self._describe()
+            if tile is None:
+                with files.explaining(path, "write to"):
+                    files.remove_drafts(path)
+                    self._describe()
+            else:
+                self._own(errors.whole("index", tile, 0))
         except BaseException:
             self.__exit__()
             raise
+        # drafts of processes that believe to have the same tile are not to be mixed up
+        self.mark = "" if tile is None else f"-{uuid.uuid4().hex}"
         self.counters: dict[int, int] = {}  # of each tile's last state
         self.committed: dict[tuple[str, int], int] = {}  # most draws of a chain, by group and tile
 
@@ -91,9 +104,10 @@ class Store:
         return self
 
     def __exit__(self, *_):
-        if self.folder is not None:
-            os.close(self.folder)
-            self.folder = None
+        held, self.folder, self.owned = (self.owned, self.folder), None, None
+        for number in held:
+            if number is not None:
+                os.close(number)
 
     @property
     def layout(self):
@@ -175,12 +189,14 @@ class Store:
     def commit(self, tile: int, writes: list[Write], snapshot: dict[str, np.ndarray]):
         """Bring a tile up to date: its draws, then what it needs to go on."""
         self._still_there()
+        self._still_mine(tile)
         key, state = self.specification.key, states.State(self.counters.get(tile, -1) + 1, snapshot)
         try:
             with files.explaining(self.path, "write to"):
                 of_draws = [w.array.file(key, tile, w.k, w.part) for w in writes]
-                files.write(self.path, of_draws, f"{tile}")
-                files.write(self.path, [states.file(key, tile, state)], f"{tile}")
+                draft = f"{tile}{self.mark}"
+                files.write(self.path, of_draws, draft)
+                files.write(self.path, [states.file(key, tile, state)], draft)
         except StoreError:
             self._still_there()  # if it is not, that is what to say
             raise
@@ -197,6 +213,38 @@ class Store:
         changed = [(name, (text,)) for name, text in wanted.items() if have.get(name) != text]
         if changed:
             files.write(self.path, changed)
+
+    def _own(self, tile):
+        """Hold a tile, which no other process then can."""
+        if tile >= self.specification.tiles:
+            raise InputError(
+                f"index={tile}: expected 0 to {self.specification.tiles - 1}, for"
+                f" store={str(self.path)!r} has {self.specification.tiles} tiles."
+            )
+        if fcntl is None:
+            return
+        chains = self.specification.chains_of(tile)
+        with files.explaining(self.path, "open"):
+            self.owned = files.open_lock(self.path, states.owner(tile))
+            if not _hold(self.owned, fcntl.LOCK_EX):
+                raise StoreError(
+                    f"store={str(self.path)!r}: chains {chains[0]} to {chains[-1]} are being drawn"
+                    " by another process: wait for it, or stop it."
+                )
+
+    def _still_mine(self, tile):
+        """Refuse to write to a tile that somebody else has gone on with."""
+        if self.tile is None:
+            return
+        newest = max(
+            (s.counter for s in states.read_all(self.path, self.specification, tile)[0]), default=-1
+        )
+        if newest != self.counters.get(tile, -1):
+            chains = self.specification.chains_of(tile)
+            raise StoreError(
+                f"store={str(self.path)!r}: another process has gone on with chains {chains[0]} to"
+                f" {chains[-1]}, so this one stops. No draw is lost."
+            )
 
     def _still_there(self):
         """Refuse to go on in a folder that was removed."""
@@ -237,22 +285,30 @@ def new_path(store) -> Path:
     )
 
 
-def lock(path: Path) -> int | None:
-    """An open folder that no other run can open so; the lock ends with the process."""
+def _hold(number: int, how: int) -> bool:
+    """Whether an open file or folder could be locked; the lock ends with the process."""
+    assert fcntl is not None
+    try:
+        fcntl.flock(number, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def lock(path: Path, shared: bool = False) -> int | None:
+    """An open folder that no other run can open so, but for others who share it as well."""
     if fcntl is None:
         return None
     if not path.exists():
         raise StoreError(f"There is no store {str(path)!r}: check the path.")
     with files.explaining(path, "open"):
         folder = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _hold(folder, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
             os.close(folder)
             raise StoreError(
                 f"store={str(path)!r} is being written to by another run: wait for it, or stop it"
                 " (limpet.open can read the store meanwhile)."
-            ) from None
+            )
     return folder
 
 

@@ -57,6 +57,7 @@ class Progress(NamedTuple):
     elapsed: float = 0.0  # seconds since the run began, or went on
     steps: int = 0  # of warm-up that every chain has made
     warmup: int = 0  # steps of warm-up per chain
+    workers: int | None = None  # of an executor, that have answered lately
 
 
 Show = Callable[[Progress], object]
@@ -208,6 +209,7 @@ class _Lines(_Latest):
 def line(now: Progress) -> str:
     """The progress in one line of text."""
     elapsed = [f"{_clock(now.elapsed)} elapsed"] if now.elapsed >= 1 else []
+    elapsed += _workers(now)
     if now.phase in OPEN_ENDED or now.phase == "warmup":
         doing = f"limpet: {now.chains:,} chains, {_doing(now)}"
         return ", ".join([doing, *_before(now), *_pace(now), *elapsed])
@@ -226,7 +228,8 @@ def panel(now: Progress, width: int = 80):
     bar.finished_style = "green"
     heading = rich.table.Table.grid(padding=(0, 1))
     share = "    " if now.phase in OPEN_ENDED else f"{done / whole:4.0%}"
-    heading.add_row(bar, f"{share}   {now.chains:,} chains   {_clock(now.elapsed)}")
+    figures = [share, f"{now.chains:,} chains", *_workers(now), _clock(now.elapsed)]
+    heading.add_row(bar, "   ".join(figures))
     table = rich.table.Table.grid(padding=(0, 2))
     table.add_column(width=len("limpet warming up"))
     table.add_row(rich.text.Text(f"limpet {_doing(now)}", style="bold"), heading)
@@ -240,6 +243,10 @@ def panel(now: Progress, width: int = 80):
     for name, values in figures.items():
         table.add_row(rich.text.Text(name, style="dim"), "   ".join(values) or "too early to tell")
     return table
+
+
+def _workers(now):
+    return [] if now.workers is None else [f"{now.workers:,} workers"]
 
 
 def _doing(now):

@@ -8,11 +8,14 @@ import numpy as np
 
 from limpet.kernels.states import Move
 from limpet.report.progress import Progress, Show
+from limpet.run.executors import Coordinator
 from limpet.run.mixing import Worst
 from limpet.run.online import UNKNOWN, mixing
 from limpet.run.quantities import WITH_STATS
 from limpet.run.specification import RunSpecification
 from limpet.run.tile_run import TileRun
+
+IDLE = 20.0  # times the cost of an estimate of mixing until the next: of many chains it takes long
 
 
 def says_stop(answer: object) -> bool:
@@ -35,6 +38,8 @@ class Reporter:
         self.phase = "start"  # that was told last
         self.since: tuple[float, int] | None = None  # when this phase began, with what was done
         self.failure: Warning | None = None
+        self.mixed, self.next_mixing = UNKNOWN, -np.inf  # the last estimate, and when to renew it
+        self.coordinator: Coordinator | None = None  # of workers elsewhere
 
     def tell(self, phase: str, stop: threading.Event):
         """Tell how far the run is, in one of the phases of `Progress`; `stop` if that is asked."""
@@ -74,7 +79,7 @@ class Reporter:
             if self.phase == "warmup"
             else least.warmup.steps
         )
-        mixed = UNKNOWN if self.phase in ("compile", "warmup") else self.mixing()
+        mixed = UNKNOWN if self.phase in ("compile", "warmup") else self._estimate(now)
         return Progress(
             phase=self.phase,
             draws=drawn,
@@ -88,7 +93,16 @@ class Reporter:
             elapsed=now - self.began,
             steps=min(least.step, longest),
             warmup=longest,
+            workers=None if self.coordinator is None else self.coordinator.workers,
         )
+
+    def _estimate(self, now):
+        """How well the chains mix, or did a short while ago."""
+        if now >= self.next_mixing or self.phase == "done":
+            self.mixed = self.mixing()
+            took = time.perf_counter() - now
+            self.next_mixing = now + took + IDLE * took
+        return self.mixed
 
     def _drawn(self):
         made = [tile.collector.visits[WITH_STATS].draws for tile in self.tiles]

@@ -3,7 +3,7 @@
 A further number is a line of `STATS`: memory, stores and the tree of draws all go by this table.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -56,7 +56,7 @@ def allocate(group: str, chains: int, draws: int, n: int) -> Numbers:
 
 
 class Draws(NamedTuple):
-    """Draws of a tile's chains, chain after chain, each chain's in order."""
+    """Draws of a tile's chains, each chain's in order; of one advance, chain after chain."""
 
     chain: np.ndarray  # (count,): which of the tile
     draw: np.ndarray  # (count,): which of its chain
@@ -66,6 +66,18 @@ class Draws(NamedTuple):
         """Some of them."""
         numbers = {name: array[mask] for name, array in self.numbers.items()}
         return Draws(self.chain[mask], self.draw[mask], numbers)
+
+    @staticmethod
+    def joined(parts: "Sequence[Draws]") -> "Draws":
+        """Several as one, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        chain, draw, numbers = zip(*parts, strict=True)
+        return Draws(
+            np.concatenate(chain),
+            np.concatenate(draw),
+            {name: np.concatenate([part[name] for part in numbers]) for name in numbers[0]},
+        )
 
     def put_into(self, arrays: Numbers, first_draw: int = 0):
         """Write them to arrays (chain, draw, ...) of the tile, from this draw on."""
