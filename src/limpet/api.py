@@ -15,14 +15,16 @@ from limpet.errors import (
 )
 from limpet.geometry.start import find_start
 from limpet.handover import as_blackjax, to_inference_data
-from limpet.kernels import SAS, Lifted, RandomWalk, SurfaceSampler
+from limpet.kernels import SAS, Lifted, RandomWalk, StrataSampler, SurfaceSampler
 from limpet.models import ModelTarget, from_numpyro, from_pymc
 from limpet.partition import ladder, partition_ratio
+from limpet.report.bonds import label_graph
 from limpet.report.diagnostics import autocorrelation_time
 from limpet.report.plot import plot
 from limpet.report.progress import Progress
 from limpet.report.summary import Summary, summary
 from limpet.sampling import resume, sample
+from limpet.strata import Strata
 from limpet.target import Target
 
 __all__ = [
@@ -40,6 +42,8 @@ __all__ = [
     "SlowPathWarning",
     "StartError",
     "StoreError",
+    "Strata",
+    "StrataSampler",
     "StuckError",
     "Summary",
     "SurfaceSampler",
@@ -49,6 +53,7 @@ __all__ = [
     "find_start",
     "from_numpyro",
     "from_pymc",
+    "label_graph",
     "ladder",
     "open",
     "partition_ratio",

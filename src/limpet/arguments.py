@@ -8,8 +8,10 @@ from limpet import errors
 from limpet.coordinates import Coordinates
 from limpet.draws.writer import Store
 from limpet.errors import InputError
-from limpet.kernels import Kernel, Move
+from limpet.geometry.labels import label_starts
+from limpet.kernels import Kernel, Move, StrataSampler
 from limpet.layout import read_points
+from limpet.strata import Strata
 from limpet.target import check_target
 
 UNKNOWN_NOISE = {"eps": "a function"}  # what the parameters of a run say of its noise, if so
@@ -25,6 +27,12 @@ def check_model(target, kernel, keep_surface):
             f"kernel={kernel!r}: expected limpet.Lifted(...), limpet.SAS(...),"
             " limpet.SurfaceSampler(...) or limpet.RandomWalk(...)."
         )
+    if isinstance(target, Strata) != isinstance(kernel, StrataSampler):
+        needed = "kernel=limpet.StrataSampler(...)" if isinstance(target, Strata) else "another"
+        raise InputError(
+            f"kernel={kernel!r} does not fit target={target!r}: expected {needed}, for"
+            " limpet.StrataSampler and limpet.Strata go together."
+        )
     if not isinstance(keep_surface, bool | np.bool_):
         raise InputError(f"keep_surface={keep_surface!r}: expected True or False.")
     if keep_surface and Move.OFF not in kernel.moves:
@@ -34,7 +42,7 @@ def check_model(target, kernel, keep_surface):
         )
 
 
-def start_of(target, start):
+def start_of(target, start, kernel):
     """Where to start: as given, or where the target says."""
     if start is None and target.start is None:
         raise InputError(
@@ -45,6 +53,8 @@ def start_of(target, start):
         has, expected = (str(read_points("start", each)[0]) for each in (given, target.start))
         if has != expected:
             raise InputError(f"start has {has}: expected {expected}, as target.start has it.")
+    if isinstance(target, Strata):
+        return label_starts(target, given, rigid=kernel.measure is not None)
     return given
 
 

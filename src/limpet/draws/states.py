@@ -25,6 +25,7 @@ LONGEST_HEADER = 2**16  # bytes
 # each chain, several times what any kernel has; and what does not grow with them, of which power
 # sums over batches of draws are 2**23 bytes at most, half of all
 SPARE_ARRAYS, SPARE_BYTES = 8, 2**24
+MOVES_AT_FIRST = 5  # moves that stores of version 0 had: Form, Break and Flip came later
 TYPES = ("<f8", "<i8", "<u8", "|b1")  # of the arrays of a state
 
 
@@ -71,7 +72,7 @@ def read(store: Path, run: RunSpecification, tile: int, slot: int) -> State:
     if contents[-files.TAG_BYTES :] != files.tag(run.key, name, view):
         raise files.DamagedError(f"{name!r} is damaged, or of another place or run")
     try:
-        state = _unpack(view)
+        state = _with_all_moves(_unpack(view))
         _check(state, run, tile)
     except ValueError as error:
         raise files.DamagedError(f"{name!r} makes no sense ({error})") from None
@@ -112,6 +113,17 @@ def _unpack(view):
     if first != len(view):
         raise ValueError("its size does not fit")
     return State(counter, arrays)
+
+
+def _with_all_moves(state):
+    """The same with counts of the moves that there were not yet when it was written: none."""
+    arrays = dict(state.arrays)
+    for name in ("counts", "acceptance"):
+        counted = arrays[name]
+        if counted.ndim == 4 and counted.shape[2] == MOVES_AT_FIRST:
+            missing = ((0, 0), (0, 0), (0, len(Move) - MOVES_AT_FIRST), (0, 0))
+            arrays[name] = np.pad(counted, missing)
+    return state._replace(arrays=arrays)
 
 
 def _essentials(run, tile):

@@ -4,6 +4,7 @@ from limpet.kernels.base import Info, Kernel, Move, Outcome, State
 from limpet.kernels.lifted import Lifted
 from limpet.kernels.random_walk import RandomWalk
 from limpet.kernels.sas import SAS
+from limpet.kernels.strata import StrataSampler
 from limpet.kernels.surface import SurfaceSampler
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "Outcome",
     "RandomWalk",
     "State",
+    "StrataSampler",
     "SurfaceSampler",
 ]

@@ -31,6 +31,9 @@ class Move(enum.IntEnum):
     ON = 2
     SOFT = 3
     SLIDE = 4  # along a level set of q, off the surface: not in the paper
+    FORM = 5  # of limpet.Strata: onto another level of one constraint, which holds from then on
+    BREAK = 6  # and back
+    FLIP = 7  # of which constraints hold, where the chain is
 
 
 class Outcome(enum.IntEnum):

@@ -8,7 +8,6 @@ import numpy as np
 import xarray as xr
 
 from limpet.draws.tree import OUTCOMES
-from limpet.kernels.base import Move
 from limpet.report.diagnostics import FEWEST_TAUS, autocorrelation
 from limpet.report.summary import check_draws, counted_of, steps_per_draw
 from limpet.report.variables import measure_variables, names_of
@@ -23,6 +22,7 @@ DENSITY_VALUES = 200_000  # of a variable that trace and density are made of, at
 CURVE_POINTS = 250  # at most
 FEWEST_FOR_DENSITY = 500  # draws of a chain, for its own density to be worth drawing
 SPACE_POINTS = 5_000  # draws shown in space, at most
+FEWEST_BARS = 5  # of moves, beside a picture of space: as many as SAS has
 FEWEST_LAGS = 10  # of a curve, if there are as many draws
 NARROWEST_LABEL = 0.07  # share of a bar that is wide enough to write in
 # Tol's and Okabe and Ito's colours, which the colour-blind can tell apart
@@ -77,7 +77,7 @@ def plot(draws: xr.DataTree) -> "Figure":
     shown = _slowest(measures.tau)
     spatial = len(variables) in (2, 3)
     counts = counted_of(draws)["counts"]
-    bars = len(Move) if spatial else len(counts)  # of one size, however few
+    bars = max(FEWEST_BARS, len(counts)) if spatial else len(counts)  # of one size, however few
     heights = [2.9 if spatial else 0.7 + 0.5 * bars] + [1.5] * len(shown)
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06)
     figure = Figure(figsize=(8, 0.5 + sum(heights)), layout=layout)
