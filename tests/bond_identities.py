@@ -17,6 +17,7 @@ import numpy as np
 import limpet
 from limpet.kernels import bonds
 from limpet.kernels.base import Outcome
+from limpet.kernels.surface import MEASURES
 from limpet.layout import Layout
 
 STEP = 2e-3  # of the finite differences, in standard deviations of the noise
@@ -84,10 +85,11 @@ class Pair(NamedTuple):
     longhand: np.ndarray
 
 
-def pairs(slide, kernel, case, rigid, hausdorff, count, seed) -> Pair:
+def pairs(slide, kernel, case, count, seed) -> Pair:
     """Many pairs; `slide` is `bonds.slide_to_level`, or a mutant's."""
     target = target_of(case)
-    measure = None if not rigid else 0.0 if hausdorff else 1.0
+    rigid, hausdorff = kernel.measure is not None, kernel.measure == "hausdorff"
+    measure = None if kernel.measure is None else MEASURES[kernel.measure]
     rng = np.random.default_rng(seed)
     begins = [_begin(target, rigid, rng) for _ in range(count)]
     x, holds, chosen = (np.array(part) for part in zip(*begins, strict=True))
@@ -137,13 +139,14 @@ def _go(slide, kernel, target, measure, x, holds, chosen, z, level, uniform):
 
 def _begin(target, rigid, rng):
     """A point, labels that it can have, and a constraint to change."""
+    forms = rng.uniform() < 0.5
     for _ in range(1_000):
         x = rng.normal(size=6) * 0.8
         sets = target.allowed or [(1,), (2,), (3,), (), (1, 2), (1, 3), (2, 3), (1, 2, 3)]
         held = sets[rng.integers(len(sets))]
         holds = np.isin(np.arange(4), (0, *held)).astype(float)
         x = _landed(x, holds, rng, rigid)
-        weights = np.asarray(_weights(target, x, holds))
+        weights = np.asarray(_weights(target, x, holds)) * ((holds == 0) == forms)
         apart = (np.asarray(q_of(x)) > 0) | (holds > 0) | ~target.walled
         if weights.sum() and apart.all() and (np.asarray(half(x)) > 0).all():
             j = rng.choice(4, p=weights / weights.sum())
@@ -207,7 +210,8 @@ def _log_tried(target, kernel, x, holds, chosen):
                 continue
             near = (0 < q < reach) if wall else abs(q) < reach
             weights[j] = (b if held[j] else kappa * near) / max(kappa, b)
-        found.append(np.log(np.sum(weights * one) / max(weights.sum(), 1)))
+        with np.errstate(divide="ignore"):  # a level out of reach
+            found.append(np.log(np.sum(weights * one) / max(weights.sum(), 1)))
     return np.array(found)
 
 
@@ -242,7 +246,9 @@ def _log_proposal(go, rigid, x, holds, chosen, z, level, uniform):
             columns.append(ends[-1][k] / (1 if forms[k] else 0.1))
             log += -(level[k] ** 2) / 2 - np.log(2 * np.pi) / 2 if forms[k] else 0.0
         there = _basis(y[k], after)[0]
-        found.append(log - np.linalg.slogdet(there.T @ np.stack(columns, axis=1))[1])
+        with np.errstate(invalid="ignore"):  # of differences that ran into a wall
+            volume = np.linalg.slogdet(there.T @ np.stack(columns, axis=1))[1]
+        found.append(log - volume)
     return np.array(found)
 
 

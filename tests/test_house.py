@@ -18,6 +18,7 @@ ROOMS = [
     ["coordinates"],
     ["target_checks"],
     ["target"],
+    ["strata_checks"],
     ["strata"],
     ["geometry", "models"],
     ["kernels"],

@@ -17,6 +17,7 @@ from limpet.geometry.start import find_start
 from limpet.handover import as_blackjax, to_inference_data
 from limpet.kernels import SAS, Lifted, RandomWalk, StrataSampler, SurfaceSampler
 from limpet.models import ModelTarget, from_numpyro, from_pymc
+from limpet.models.spheres import sticky_spheres
 from limpet.partition import ladder, partition_ratio
 from limpet.report.bonds import label_graph
 from limpet.report.diagnostics import autocorrelation_time
@@ -60,6 +61,7 @@ __all__ = [
     "plot",
     "resume",
     "sample",
+    "sticky_spheres",
     "summary",
     "to_inference_data",
 ]

@@ -61,7 +61,7 @@ def start_of(target, start, kernel):
 def coordinates_of(target, layout, dims, coords) -> Coordinates:
     """What the user calls axes and places along them; a model has its own words for that."""
     for name, given in (("dims", dims), ("coords", coords)):
-        if given is not None and target.start is not None:
+        if given is not None and target.start is not None and not isinstance(target, Strata):
             raise InputError(
                 f"{name} does not fit target={target!r}, whose variables are the model's: give the"
                 " model names of axes, by numpyro.plate or pymc.Model(coords=...), and leave out"

@@ -11,17 +11,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray as xr
 from jaxtyping import Array, Bool, Float
 
-from limpet.errors import InputError, real_array
+from limpet.errors import InputError
 from limpet.layout import Layout
 from limpet.shapes import Values, Vector
 from limpet.sparse.colours import Colouring
+from limpet.strata_checks import check_fit, read_flags, read_indices, read_sets, read_sizes
 from limpet.target import FUNCTIONS, Target
 from limpet.target_checks import OnVectors, check_constraints, trace
 
 LABELS = "bonds"  # the variable that says which constraints hold
 POINT = "x"  # what a start that is a plain vector is called, as everywhere
+BATCH = 4_096  # draws that are looked at at once: enough to vectorise, and little memory
 HALF_LOG_TWO_PI = np.log(2 * np.pi) / 2
 
 Labels = Float[Array, " k"]  # of constraints that may break: 1 where one holds, else 0
@@ -104,11 +107,12 @@ class Strata(Target):
         super().__init__(
             q, eps, log_density=log_density, inside=inside, data=data, derivatives=derivatives
         )
-        self.kappa: Any = _read_sizes("kappa", kappa, " One that never holds is left out of q.")
-        self.reach: Any = _read_sizes("reach", reach)
-        self.always = _read_indices("always", always)
-        self.two_sided = _read_flags(two_sided)
-        self.allowed = None if allowed is None else _read_sets(allowed)
+        self.kappa: Any = read_sizes("kappa", kappa, " One that never holds is left out of q.")
+        self.reach: Any = read_sizes("reach", reach)
+        self.always = read_indices("always", always)
+        self.two_sided = read_flags(two_sided)
+        self.allowed = None if allowed is None else read_sets(allowed)
+        self.pairs: tuple[tuple[int, int], ...] = ()  # of spheres that may stick
         self.m = 0  # constraints, and the place of their labels: known with a layout
         self.place = 0
 
@@ -116,6 +120,45 @@ class Strata(Target):
         plain = super().__repr__().removeprefix("Target(").removesuffix(")")
         shown = [plain, f"kappa={np.asarray(self.kappa).tolist()}", f"always={list(self.always)}"]
         return f"Strata({', '.join(shown)})"
+
+    def bond_probabilities(self, draws: Any) -> xr.DataArray:
+        """How likely each constraint holds given x alone, at every draw.
+
+        Their means are those of `bonds`, with less Monte Carlo error where eps is large.
+
+        Parameters
+        ----------
+        draws : xarray.DataTree
+            Of this target with constraints that stray by eps, from `limpet.sample`.
+
+        Returns
+        -------
+        xarray.DataArray
+            Of the shape of `draws.posterior["bonds"]`.
+
+        Examples
+        --------
+        >>> import limpet
+        >>> wall = limpet.Strata(lambda x: x[:1], 0.1, kappa=1.0, log_density=lambda x: -x @ x)
+        >>> draws = limpet.sample(wall, [0.5], draws=500, chains=32, progress=False)
+        >>> round(float(wall.bond_probabilities(draws).mean()), 1)
+        0.5
+        """
+        posterior = draws["posterior"].to_dataset()
+        names = [name for name in posterior.data_vars if name != LABELS]
+        parts = {name: posterior[name].values for name in names}
+        lead = posterior[LABELS].shape[:2]
+        point = {name: part.reshape(-1, *part.shape[2:]) for name, part in parts.items()}
+        first = with_labels({name: part[0] for name, part in point.items()}, [])
+        flat = self.with_functions(self.functions)
+        flat.m = flat.count_constraints(without_labels(first))
+
+        def probabilities(row: Any) -> Values:
+            q = flat.q(without_labels(row), *flat.more)
+            return jax.nn.sigmoid(flat.log_odds(q / flat.widths))[np.array(flat.breakable)]
+
+        found = jax.jit(lambda rows: jax.lax.map(probabilities, rows, batch_size=BATCH))(point)
+        return posterior[LABELS].copy(data=np.asarray(found).reshape(*lead, -1))
 
     # What there is of labels.
 
@@ -217,7 +260,7 @@ class Strata(Target):
         """How many there are, at a point as q takes it; refused if other numbers do not fit."""
         _, shape = trace("q", self.q, x, *self.more)
         m = check_constraints(shape, np.shape(self.scale))
-        _check_fit(self, m)
+        check_fit(self, m)
         return m
 
     def with_functions(self, functions: dict[str, Any]) -> "Strata":
@@ -233,11 +276,17 @@ class Strata(Target):
     def _program(self) -> tuple[Any, ...]:
         return self.always, self.two_sided, self.allowed, self.m, self.place
 
-    def fingerprint(self, x: Vector) -> dict[str, str | None]:
-        """Digests of what the functions compute, and what is said of labels."""
-        said = {"kappa": np.asarray(self.kappa).tolist(), "labels": self._program}
-        said["reach"] = np.asarray(self.reach).tolist()
-        return super().fingerprint(x) | {name: str(value) for name, value in said.items()}
+    @property
+    def numbers(self) -> dict[str, np.ndarray]:
+        """What a target is recognised by, beside its functions and eps."""
+        sets = [np.isin(np.arange(self.m), each) for each in self.allowed or ()]
+        return {
+            "kappa": np.asarray(self.stickiness),
+            "reach": np.asarray(self.ranges),
+            "always": ~self.may_break,
+            "two_sided": ~self.walled,
+            "allowed": np.array(sets, float),
+        }
 
 
 class Unlabelled:
@@ -267,89 +316,6 @@ def with_labels(point: Any, labels: Any) -> dict[str, Any]:
     """A user's point, and labels; a dict with other names than x keeps them."""
     parts = point if isinstance(point, dict) else {POINT: point}
     return parts | {LABELS: labels}
-
-
-def _read_sizes(name: str, given: Any, hint: str = "") -> np.ndarray:
-    """One number above zero, or one per constraint that may break."""
-    sizes = real_array(name, given, "a number, or one per constraint that may break")
-    if sizes.ndim > 1 or not sizes.size:
-        raise InputError(
-            f"{name} has shape {sizes.shape}: expected a number, or one per constraint that may"
-            " break."
-        )
-    if not ((sizes > 0) & (sizes < np.inf)).all():
-        raise InputError(
-            f"{name}={given!r}: expected finite numbers above zero.{hint if 0 in sizes else ''}"
-        )
-    return sizes
-
-
-def _read_indices(name: str, given: Any) -> tuple[int, ...]:
-    try:
-        listed = [] if isinstance(given, str | bytes) else list(given)
-        good = listed == [int(index) for index in listed] and not isinstance(given, str | bytes)
-    except (TypeError, ValueError):
-        listed, good = [], False
-    if not good or any(isinstance(index, bool) or index < 0 for index in listed):
-        raise InputError(f"{name}={given!r}: expected a list of constraints, counted from 0.")
-    indices = tuple(sorted(int(index) for index in listed))
-    if len(set(indices)) < len(indices):
-        raise InputError(f"{name}={given!r} has a constraint twice: expected each once.")
-    return indices
-
-
-def _read_flags(given: Any) -> bool | tuple[bool, ...]:
-    flags = np.asarray(given)
-    if flags.dtype != bool or flags.ndim > 1:
-        raise InputError(
-            f"two_sided={given!r}: expected True or False, or one per constraint that may break."
-        )
-    return bool(flags) if flags.ndim == 0 else tuple(flags.tolist())
-
-
-def _read_sets(given: Any) -> tuple[tuple[int, ...], ...]:
-    try:
-        sets = [_read_indices("a set in allowed", each) for each in given]
-    except TypeError:
-        raise InputError(
-            f"allowed={given!r}: expected a list of sets of constraints, such as [[], [2], [2, 3]]."
-        ) from None
-    if not sets:
-        raise InputError("allowed=[]: expected at least one set; [[]] allows that none holds.")
-    return tuple(sorted(set(sets)))
-
-
-def _check_fit(target: Strata, m: int) -> None:
-    """Refuse numbers that do not fit the number of constraints."""
-    sets = [("always", target.always)] + [("allowed", each) for each in target.allowed or ()]
-    for name, indices in sets:
-        if indices and indices[-1] >= m:
-            raise InputError(
-                f"{name} has constraint {indices[-1]}, but q returned m = {m}: expected numbers"
-                f" from 0 to {m - 1}."
-            )
-    count = m - len(target.always)
-    if not count:
-        raise InputError(
-            f"always has all m = {m} constraints, so none may break: expected fewer, or"
-            " limpet.Target(q, eps)."
-        )
-    for name, numbers in (
-        ("kappa", target.kappa),
-        ("reach", target.reach),
-        ("two_sided", target.two_sided),
-    ):
-        if np.ndim(numbers) and np.shape(numbers) != (count,):
-            raise InputError(
-                f"{name} has length {np.size(numbers)}, but {count} of m = {m} constraints may break"
-                f" (always={list(target.always)}): expected one number for all, or {count}."
-            )
-    for each in target.allowed or ():
-        if both := sorted(set(each) & set(target.always)):
-            raise InputError(
-                f"allowed has constraint {both[0]}, which always holds: expected sets of those that"
-                " may break."
-            )
 
 
 def _rebuild(aux: tuple[Any, ...], numbers: tuple[Any, ...]) -> Strata:

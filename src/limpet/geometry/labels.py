@@ -18,7 +18,7 @@ from limpet.geometry.linalg import lengths
 from limpet.geometry.start import find_vectors
 from limpet.layout import read_points
 from limpet.shapes import Vector
-from limpet.strata import LABELS, Strata, with_labels, without_labels
+from limpet.strata import LABELS, POINT, Strata, with_labels, without_labels
 from limpet.target import Target
 
 TOUCHING = 1e-3  # of the size of coordinates: nearer than this, a constraint holds at the start
@@ -42,6 +42,11 @@ def label_starts(target: Strata, given: Any, rigid: bool) -> list[dict[str, Any]
     """Points with labels, from points without, or from points that have them."""
     layout, guesses = read_points("start", given)
     labelled = LABELS in layout.names
+    if isinstance(given, dict) and layout.names == (POINT,):
+        raise InputError(
+            f"start is a dict whose only variable is {POINT!r}: expected that array itself, or"
+            " another name, for a vector without a name is called so."
+        )
     points = [layout.point(guess) for guess in guesses]
     if labelled and not isinstance(points[0], dict):
         raise InputError(f"start has {layout}: expected a vector, or a dict of arrays.")

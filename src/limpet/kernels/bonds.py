@@ -196,13 +196,12 @@ def _log_normal(v: Vector, size: Float[Array, ""], d: Float[Array, ""]) -> Float
 
 def _raised(surface: RigidStratum, target: Strata, here: Place, scale: Float[Array, ""]) -> State:
     """The state on the surface; its point has no labels, which are none of its coordinates."""
-    together = surface.target.holds  # type: ignore[attr-defined]
     bare = target.relabelled(here.x, jnp.zeros_like(here.holds))
     state = State(
         bare,
         jnp.bool_(True),
-        together * here.values,
-        masked(here.normals, together),
+        surface.holds * here.values,
+        masked(here.normals, surface.holds),
         jnp.zeros((0, 0)),
         here.log_density,
         scale,
@@ -221,7 +220,7 @@ def _log_slope(
     forms: Bool[Array, ""],
 ) -> Float[Array, ""]:
     """Log of how steep q_j is along the surface of the others, at the unbonded end."""
-    others = surface.target.holds - chosen  # type: ignore[attr-defined]
+    others = surface.holds - chosen
     lower = RigidStratum(Masked(target, others, True), surface.n)
     normals = [lower.normals(masked(place.normals, others)) for place in (here, there)]
     steep = [
@@ -231,7 +230,9 @@ def _log_slope(
     return jnp.where(forms, *steep) + jnp.sum(chosen * jnp.log(target.widths))
 
 
-def _numbers(z: Vector, place: Place) -> tuple[Vector, Float[Array, ""], Float[Array, ""]]:
+def _numbers(
+    z: Float[Array, " numbers"], place: Place
+) -> tuple[Vector, Float[Array, ""], Float[Array, ""]]:
     """The slide, the normal and the uniform number that a trial takes."""
     uniform = jnp.exp(-jnp.sum(z[-2:] ** 2) / 2)  # Box and Muller's, the other way round
     return z[: len(place.x)], z[-1], uniform

@@ -25,6 +25,7 @@ from limpet.strata import Strata
 from limpet.target import Target
 
 BOND_ACCEPTANCE = 0.85  # of Form and Break: as far as they reach with this share accepted
+SLIDES = 4  # of a trajectory: of four spheres, the most effective draws of bonds in a second
 NO_NORMALS = np.zeros((0, 0))
 
 
@@ -38,7 +39,7 @@ class StrataSampler(TrajectoryKernel):
         small eps, with density exp(l) det(K)^(-1/2) and kappa for each constraint that holds;
         "hausdorff" has exp(l) and these kappa per unit of the surface's own area.
     steps : int, optional
-        Slides of a trajectory; None leaves it to warm-up.
+        Slides of a trajectory, a few, for labels change in between; None leaves it to warm-up.
     step_size : float
         Size of the slides, in x.
     reach : float
@@ -58,7 +59,7 @@ class StrataSampler(TrajectoryKernel):
     """
 
     measure: str | None = None
-    steps: int | None = None
+    steps: int | None = SLIDES
     step_size: float = 1.0
     reach: float = 0.3
     spread: float = 0.5
@@ -159,7 +160,7 @@ class StrataSampler(TrajectoryKernel):
         else:
             slides = jnp.maximum(sizes["steps"], FEWEST_TO_TURN)
             length = slides * sizes["step_size"] / (np.pi / 2)
-            lifted = LiftedTarget(surface, n, length)  # type: ignore[arg-type]
+            lifted = LiftedTarget(surface, n, length)
         begin = lifted.raise_state(
             state._replace(normals=masked(place.normals, place.holds), on=jnp.bool_(True))
         )

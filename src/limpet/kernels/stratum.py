@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float
 
 from limpet.geometry.linalg import factor
 from limpet.kernels.base import State
-from limpet.kernels.lifted import NO_FACTOR, LiftedTarget
+from limpet.kernels.lifted import NO_FACTOR, LiftedTarget, NormalsThere, Point
 from limpet.lanes.primitives import sparse
 from limpet.shapes import Normals, Values, Vector
 from limpet.sparse.normals import SparseNormals
@@ -57,27 +57,27 @@ class RigidStratum(LiftedTarget):
     """The surface where the constraints that hold are on a level, exactly."""
 
     def __init__(self, masked: Masked, n: int):
-        super().__init__(masked, n, jnp.ones(()))  # type: ignore[arg-type]
-        self.loose = 1 - masked.holds
+        super().__init__(masked, n, jnp.ones(()))
+        self.holds, self.loose = masked.holds, 1 - masked.holds
 
-    def values(self, point: Vector) -> Values:
+    def values(self, point: Point) -> Values:
         """q(x) / eps, or -eta."""
         x, eta = self.parts(point)
         return self.target.values(x) - self.loose * eta
 
-    def values_and_normals(self, point: Vector) -> tuple[Values, Normals]:
+    def values_and_normals(self, point: Point) -> tuple[Values, NormalsThere]:
         """The same, and its gradients."""
         x, eta = self.parts(point)
         values, normals = self.target.values_and_normals(x)
         return values - self.loose * eta, self.normals(normals)
 
-    def normals(self, below: Normals) -> Normals:
+    def normals(self, below: Normals) -> NormalsThere:
         """The normals over those of the constraints that hold."""
         if isinstance(below, SparseNormals):
             return below.lifted(-self.loose)
         return jnp.concatenate([below, -sparse(jnp.eye(below.shape[1])) * self.loose])
 
-    def log_density_at(self, point: Vector) -> Float[Array, ""]:
+    def log_density_at(self, point: Point) -> Float[Array, ""]:
         """l(x), and what the label set adds to it."""
         return self.target.log_density_at(point[: self.n])
 
