@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import limpet
+from limpet.engine.xla import RUN_ONCE
 from limpet.kernels import bonds
 from limpet.kernels.base import Outcome
 from limpet.kernels.surface import MEASURES
@@ -85,17 +86,33 @@ class Pair(NamedTuple):
     longhand: np.ndarray
 
 
-def pairs(slide, kernel, case, count, seed) -> Pair:
-    """Many pairs; `slide` is `bonds.slide_to_level`, or a mutant's."""
-    target = target_of(case)
-    rigid, hausdorff = kernel.measure is not None, kernel.measure == "hausdorff"
-    measure = None if kernel.measure is None else MEASURES[kernel.measure]
+@functools.cache
+def _begins(case, rigid, count, seed):
+    """Points, labels, constraints to change and random numbers."""
     rng = np.random.default_rng(seed)
-    begins = [_begin(target, rigid, rng) for _ in range(count)]
-    x, holds, chosen = (np.array(part) for part in zip(*begins, strict=True))
-    go = jax.jit(jax.vmap(functools.partial(_go, slide, kernel, target, measure)))
-    z = rng.normal(size=(count, 6))
-    level, uniform = rng.normal(size=count), rng.uniform(size=count)
+    begins = [_begin(target_of(case), rigid, rng) for _ in range(count)]
+    z, level, uniform = rng.normal(size=(count, 6)), rng.normal(size=count), rng.uniform(size=count)
+    return *(np.array(part) for part in zip(*begins, strict=True)), z, level, uniform
+
+
+def _mover(slide, kernel, case):
+    """Slides of many pairs."""
+    measure = None if kernel.measure is None else MEASURES[kernel.measure]
+    go = jax.vmap(functools.partial(_go, slide, kernel, target_of(case), measure))
+    return jax.jit(go, compiler_options=RUN_ONCE)
+
+
+def log_ratios(slide, kernel, case, count, seed) -> np.ndarray:
+    """The log ratios of many slides; `slide` is `bonds.slide_to_level`, or a mutant's."""
+    begins = _begins(case, kernel.measure is not None, count, seed)
+    return np.asarray(_mover(slide, kernel, case)(*begins)[1])
+
+
+def pairs(kernel, case, count, seed) -> Pair:
+    """Many pairs of slides."""
+    target, go = target_of(case), _mover(bonds.slide_to_level, kernel, case)
+    rigid, hausdorff = kernel.measure is not None, kernel.measure == "hausdorff"
+    x, holds, chosen, z, level, uniform = _begins(case, rigid, count, seed)
     forms = (chosen * holds).sum(1) == 0
     y, log_ratio, met = go(x, holds, chosen, z, level, uniform)
     # the random numbers of the way back

@@ -8,7 +8,7 @@ import pytest
 import sticky
 
 import limpet
-from limpet.kernels import Move, bonds
+from limpet.kernels import Move
 from limpet.kernels.base import Outcome
 from limpet.kernels.noise import draw, generators
 from limpet.layout import Layout
@@ -22,7 +22,7 @@ PAIRS = 30
 )
 def test_form_and_break_are_in_detailed_balance(case, measure):
     kernel = limpet.StrataSampler(measure, **identities.KERNEL)
-    found = identities.pairs(bonds.slide_to_level, kernel, case, PAIRS, seed=1)
+    found = identities.pairs(kernel, case, PAIRS, seed=1)
     possible = found.met == Outcome.ACCEPTED
     assert possible.mean() > 0.8
     assert min(np.sum(possible & found.forms), np.sum(possible & ~found.forms)) > 4
@@ -95,6 +95,7 @@ def test_sticky_trimer(measure, eps, kappa, truth):
     summary = limpet.summary(draws)
     assert summary.bonds["probability"].sum() == pytest.approx(1)
     assert "how many hold" in str(summary)
+    assert limpet.plot(draws).axes[-1].get_label() == "bonds"
 
 
 def test_strata_of_every_dimension():

@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 
 from limpet.draws.tree import OUTCOMES
+from limpet.report.bonds import has_labels, numbers_of
 from limpet.report.diagnostics import FEWEST_TAUS, autocorrelation
 from limpet.report.summary import check_draws, counted_of, steps_per_draw
 from limpet.report.variables import measure_variables, names_of
@@ -40,6 +41,8 @@ LEFT = {"loc": "left", "fontsize": 9}  # clear of the power of ten, which is on 
 
 def plot(draws: xr.DataTree) -> "Figure":
     """A run in one figure: moves, traces, densities, autocorrelations; the draws if n is 2 or 3.
+
+    Of a `limpet.Strata`, also how many of its constraints hold.
 
     Of more than six variables, the six with the largest autocorrelation times are shown. These
     times are those of `limpet.summary`.
@@ -78,7 +81,8 @@ def plot(draws: xr.DataTree) -> "Figure":
     spatial = len(variables) in (2, 3)
     counts = counted_of(draws)["counts"]
     bars = max(FEWEST_BARS, len(counts)) if spatial else len(counts)  # of one size, however few
-    heights = [2.9 if spatial else 0.7 + 0.5 * bars] + [1.5] * len(shown)
+    labelled = has_labels(posterior)
+    heights = [2.9 if spatial else 0.7 + 0.5 * bars] + [1.5] * (len(shown) + labelled)
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06)
     figure = Figure(figsize=(8, 0.5 + sum(heights)), layout=layout)
     vars(figure)["_repr_png_"] = functools.partial(_png, figure)  # Jupyter asks, without pyplot
@@ -106,6 +110,8 @@ def plot(draws: xr.DataTree) -> "Figure":
             trace.set_xlabel("draw", **LEFT)
             density.set_xlabel(f"value ({values.size:,} draws)", **LEFT)
             correlation.set_xlabel(f"lag ({run.size:,} draws)", **LEFT)
+    if labelled:
+        _draw_numbers(figure.add_subplot(grid[-1, :], label="bonds"), numbers_of(posterior))
     for axes in figure.axes:
         axes.tick_params(labelsize=8)
         axes.spines[["top", "right"]].set_visible(False)
@@ -240,6 +246,13 @@ def _draw_correlation(axes, values, tau, window, draws):
     enough = told and draws >= FEWEST_TAUS * tau
     text = f"τ = {number}, window {window:,.0f}" if enough else f"τ ≥ {number}? too few draws"
     axes.set_title(text, **LEFT)
+
+
+def _draw_numbers(axes, bonds):
+    number, style = bonds["number"].values, {"color": COLORS["accepted"], "ecolor": INK_COLOR}
+    axes.bar(number, bonds["probability"].values, 0.6, yerr=2 * bonds["mcse"].values, **style)
+    axes.set_title("bonds: how many hold, and two standard errors", fontweight="bold", **LEFT)
+    axes.locator_params(axis="x", integer=True)
 
 
 def _few(chains):
