@@ -96,6 +96,7 @@ def case_of(measure):
     return "two-sided" if measure is None else "all"
 
 
+@pytest.mark.slow  # each is compiled anew
 @pytest.mark.parametrize("name", MUTANTS)
 def test_caught(name):
     old, new, measure = MUTANTS[name]
