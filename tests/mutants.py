@@ -26,6 +26,8 @@ MODULES = [
     "limpet.kernels.sas",
     "limpet.kernels.surface",
     "limpet.kernels.random_walk",
+    "limpet.kernels.stratum",
+    "limpet.kernels.bonds",
 ]
 
 
@@ -49,7 +51,11 @@ def build(mutant: Mutant):
             copy = types.ModuleType(name)
             sys.modules[name] = copy
             exec(compile(source, f"<mutant of {name}>", "exec"), copy.__dict__)
-        return {"State": sys.modules["limpet.kernels.base"].State} | {
+        kept = {
+            "State": sys.modules["limpet.kernels.base"].State,
+            "slide_to_level": sys.modules["limpet.kernels.bonds"].slide_to_level,
+        }
+        return kept | {
             sampler: getattr(sys.modules[f"limpet.kernels.{module}"], sampler)
             for module, sampler in (
                 ("sas", "SAS"),

@@ -19,6 +19,8 @@ ROOMS = [
     ["target_checks", "frame", "derivatives"],
     ["symmetries"],
     ["target"],
+    ["strata_checks"],
+    ["strata"],
     ["geometry", "models"],
     ["kernels"],
     ["run"],

@@ -22,7 +22,7 @@ START = limpet.SAS().init(CIRCLE, jnp.array([1.0, 0.0]))
 
 
 def test_every_move_has_a_rule_and_a_size():
-    assert set(RULES) == set(Move)
+    assert set(RULES) == set(Move) - {Move.FORM, Move.BREAK, Move.FLIP}  # these are not SAS's
     sizes = limpet.SAS().sizes(CIRCLE)
     for rule in RULES.values():
         assert set(rule.sizes) <= sizes.keys()

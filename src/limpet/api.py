@@ -16,14 +16,17 @@ from limpet.errors import (
 )
 from limpet.geometry.start import find_start
 from limpet.handover import as_blackjax, to_inference_data
-from limpet.kernels import SAS, Lifted, RandomWalk, SurfaceSampler
+from limpet.kernels import SAS, Lifted, RandomWalk, StrataSampler, SurfaceSampler
 from limpet.models import ModelTarget, from_numpyro, from_pymc
+from limpet.models.spheres import sticky_spheres
 from limpet.partition import ladder, partition_ratio
+from limpet.report.bonds import label_graph
 from limpet.report.diagnostics import autocorrelation_time
 from limpet.report.plot import plot
 from limpet.report.progress import Progress
 from limpet.report.summary import Summary, summary
 from limpet.sampling import resume, sample
+from limpet.strata import Strata
 from limpet.symmetries import crankshaft, pivot
 from limpet.target import Target
 
@@ -43,6 +46,8 @@ __all__ = [
     "SlowPathWarning",
     "StartError",
     "StoreError",
+    "Strata",
+    "StrataSampler",
     "StuckError",
     "Summary",
     "SurfaceSampler",
@@ -53,6 +58,7 @@ __all__ = [
     "find_start",
     "from_numpyro",
     "from_pymc",
+    "label_graph",
     "ladder",
     "open",
     "partition_ratio",
@@ -60,6 +66,7 @@ __all__ = [
     "plot",
     "resume",
     "sample",
+    "sticky_spheres",
     "summary",
     "to_inference_data",
 ]

@@ -10,10 +10,12 @@ from limpet import errors
 from limpet.coordinates import Coordinates
 from limpet.draws.writer import Store
 from limpet.errors import InputError
-from limpet.kernels import Kernel, Move
+from limpet.geometry.labels import label_starts
+from limpet.kernels import Kernel, Move, StrataSampler
 from limpet.layout import Layout, read_points
 from limpet.run.specification import MOST_CHAINS
 from limpet.run.tile_run import LEARN
+from limpet.strata import Strata
 from limpet.target import check_target
 
 SINGULAR = 1e-12  # ratio of a matrix' least singular value to its largest, below which it is
@@ -30,6 +32,12 @@ def check_model(target, kernel, keep_surface):
             f"kernel={kernel!r}: expected limpet.Lifted(...), limpet.SAS(...),"
             " limpet.SurfaceSampler(...) or limpet.RandomWalk(...)."
         )
+    if isinstance(target, Strata) != isinstance(kernel, StrataSampler):
+        needed = "kernel=limpet.StrataSampler(...)" if isinstance(target, Strata) else "another"
+        raise InputError(
+            f"kernel={kernel!r} does not fit target={target!r}: expected {needed}, for"
+            " limpet.StrataSampler and limpet.Strata go together."
+        )
     if not isinstance(keep_surface, bool | np.bool_):
         raise InputError(f"keep_surface={keep_surface!r}: expected True or False.")
     if keep_surface and Move.OFF not in kernel.moves:
@@ -39,7 +47,7 @@ def check_model(target, kernel, keep_surface):
         )
 
 
-def start_of(target, start):
+def start_of(target, start, kernel):
     """Where to start: as given, or where the target says."""
     if start is None and target.start is None:
         raise InputError(
@@ -50,13 +58,15 @@ def start_of(target, start):
         has, expected = (str(read_points("start", each)[0]) for each in (given, target.start))
         if has != expected:
             raise InputError(f"start has {has}: expected {expected}, as target.start has it.")
+    if isinstance(target, Strata):
+        return label_starts(target, given, rigid=kernel.measure is not None)
     return given
 
 
 def coordinates_of(target, layout, dims, coords) -> Coordinates:
     """What the user calls axes and places along them; a model has its own words for that."""
     for name, given in (("dims", dims), ("coords", coords)):
-        if given is not None and target.start is not None:
+        if given is not None and target.start is not None and not isinstance(target, Strata):
             raise InputError(
                 f"{name} does not fit target={target!r}, whose variables are the model's: give the"
                 " model names of axes, by numpyro.plate or pymc.Model(coords=...), and leave out"

@@ -37,7 +37,7 @@ from limpet.geometry.fit import find_peaks
 from limpet.geometry.start import JITTER, find_vectors
 from limpet.geometry.start_checks import check_guesses, check_resolution
 from limpet.geometry.symmetry_checks import check_symmetries
-from limpet.kernels import SAS, Kernel, Lifted, Move, SurfaceSampler
+from limpet.kernels import SAS, Kernel, Lifted, Move, StrataSampler
 from limpet.layout import Layout, read_points
 from limpet.report.progress import Show, at_the_start, show_progress
 from limpet.report.reporter import says_stop
@@ -47,6 +47,7 @@ from limpet.run.specification import RunSpecification, check_names, chunk_length
 from limpet.run.task import pack
 from limpet.run.tile_run import LEARN, TileRun
 from limpet.session import Session
+from limpet.strata import Strata
 from limpet.target import Target, check_target
 
 
@@ -164,9 +165,10 @@ def sample(
     """
     began = time.perf_counter()
     if kernel is None:
-        kernel = SAS() if keep_surface is True else Lifted()
+        usual = StrataSampler() if isinstance(target, Strata) else Lifted()
+        kernel = SAS() if keep_surface is True else usual
     check_model(target, kernel, keep_surface)
-    layout, guesses = read_points("start", start_of(target, start))
+    layout, guesses = read_points("start", start_of(target, start, kernel))
     coordinates = coordinates_of(target, layout, dims, coords)
     several = len(guesses) if len(guesses) > 1 else tile.WIDTH
     chains = several if chains is None else errors.whole("chains", chains, 1)
@@ -204,7 +206,7 @@ def sample(
         spare = -chains % specification.width
         of_model = target.start is not None
         starts = _find_starts(kernel, flat, guesses, chains, seed, spare, jitter, of_model)
-        if not isinstance(kernel, SurfaceSampler):
+        if getattr(kernel, "measure", None) is None:  # else it is on the surface itself
             check_resolution(flat, starts)
         check_symmetries(flat, starts)
         with _new_sink(path, specification, flat, starts) as sink:
@@ -289,6 +291,8 @@ def _find_starts(kernel, target, guesses, count, seed, spare, jitter, of_model) 
 
     With noise that is unknown, the surface may be far from where the density is.
     """
+    if isinstance(target, Strata):  # they were found with their labels
+        return guesses[np.arange(count + spare) % len(guesses)]
     forced, may_miss = kernel.is_forced, of_model and not kernel.needs_surface
     if target.has_fixed_eps or not may_miss:
         try:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from limpet.errors import LimpetWarning, StoreError, warn
+from limpet.strata import Strata
 
 PROBES = 4  # starts at which a target must be what it was, to be resumed
 MOST_VALUES = 2_000  # of one kind that are kept, evenly chosen: many more make a long zarr.json
@@ -23,6 +24,8 @@ def describe(target, starts) -> dict:
     for k, (move, normals) in enumerate(target.symmetries):
         z = jnp.cos(jnp.arange(1.0, normals + 1))  # any numbers will do
         values[f"symmetry {k}"] = jax.vmap(lambda x, f=move, z=z: f(x, z, *target.more))(points)
+    if isinstance(target, Strata):
+        values |= target.numbers
     return {
         "eps": np.asarray(target.scale).tolist(),
         "values": {name: _some(np.nan_to_num(value)) for name, value in values.items()},

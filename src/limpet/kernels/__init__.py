@@ -5,6 +5,7 @@ from limpet.kernels.lifted import Lifted
 from limpet.kernels.random_walk import RandomWalk
 from limpet.kernels.sas import SAS
 from limpet.kernels.states import Info, Move, Outcome, State
+from limpet.kernels.strata import StrataSampler
 from limpet.kernels.surface import SurfaceSampler
 
 __all__ = [
@@ -16,5 +17,6 @@ __all__ = [
     "Outcome",
     "RandomWalk",
     "State",
+    "StrataSampler",
     "SurfaceSampler",
 ]

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from limpet.geometry.linalg import factor
+from limpet.geometry.projection import Surface
 from limpet.kernels.base import Tunable
 from limpet.kernels.graph import make_graph_trajectory, start_on_graph
 from limpet.kernels.moves import reach_of
@@ -107,7 +108,7 @@ class LiftedTarget:
     The length says how far to go in x while eta changes by one.
     """
 
-    def __init__(self, target: Target, n: int, length: Any):
+    def __init__(self, target: Surface, n: int, length: Any):
         self.target, self.n, self.length = target, n, length
 
     def point(self, x: Vector, eta: Values) -> Float[Array, " n+m"]:

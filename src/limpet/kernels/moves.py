@@ -37,17 +37,20 @@ def project_twice(
     level: Values,
     reach: Float[Array, ""],
     active: Bool[Array, ""] | bool = True,
+    back_level: Values | None = None,
 ) -> TwoProjections:
     """Land where q = level from `start`, slide on by the tangent part of `aim(y)`, land again.
 
     The first projection goes along the normals at `base`, with factor `L`, the second along those
     where the first landed, y. With `aim(y)` = x - y, the second is the reverse check of a move from
-    x. Of many constraints, the second landing has not its own gradients, which few moves need.
+    x, which is on the same level, or on `back_level`. Of many constraints, the second landing has
+    not its own gradients, which few moves need.
     """
     first = _land(kernel, target, base, normals, L, start, level, reach, active, True)
     there = factor(first.normals)
     slide = tangent(first.normals, there, aim(first.x))
     start, again = first.x + slide, first.landed & active
+    level = level if back_level is None else back_level
     second = _land(kernel, target, first.x, first.normals, there, start, level, reach, again)
     return TwoProjections(first, there, slide, second)
 

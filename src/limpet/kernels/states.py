@@ -17,6 +17,9 @@ class Move(enum.IntEnum):
     SOFT = 3
     SLIDE = 4  # along a level set of q, off the surface: not in the paper
     SYMMETRY = 5  # by one of the target's own, after any other: not in the paper
+    FORM = 6  # of limpet.Strata: onto another level of one constraint, which holds from then on
+    BREAK = 7  # and back
+    FLIP = 8  # of which constraints hold, where the chain is
 
 
 class Outcome(enum.IntEnum):

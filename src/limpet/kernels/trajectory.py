@@ -158,7 +158,7 @@ def follow(
 
     def add_slide(carry: tuple[Any, Trajectory]) -> tuple[Any, Trajectory]:
         made, path = carry
-        state, back, met = _slide_once(kernel, target, path.state, path.slide + path.push, level)
+        state, back, met = slide_once(kernel, target, path.state, path.slide + path.push, level)
         push = push_of(target, state, h, forced, measure)
         return made + 1, Trajectory(state, push - back, push, sooner(met, _obstacle_in(push)))
 
@@ -189,10 +189,20 @@ def _obstacle_in(push: Vector) -> Int[Array, ""]:
     return jnp.where(jnp.isfinite(jnp.sum(push)), Outcome.ACCEPTED, Outcome.NOT_FINITE)
 
 
-def _slide_once(
-    kernel: Any, target: Surface, state: State, slide: Vector, level: Values
+def slide_once(
+    kernel: Any,
+    target: Surface,
+    state: State,
+    slide: Vector,
+    level: Values,
+    *,
+    back_level: Values | None = None,
+    active: Bool[Array, ""] | bool = True,
 ) -> tuple[State, Vector, Int[Array, ""]]:
-    """One slide, the one that leads back, and what was in the way."""
+    """One slide to where q = level, the one that leads back, and what was in the way.
+
+    `back_level` is where the chain is, if that is another level.
+    """
     x, reach = state.x, state.reach
     first, L, back, second = project_twice(
         kernel,
@@ -204,6 +214,8 @@ def _slide_once(
         lambda y: x - y,
         level=level,
         reach=reach,
+        active=active,
+        back_level=back_level,
     )
     met = obstacle(
         known=first.landed,

@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from limpet.draws.tree import OUTCOMES
-from limpet.kernels.states import Move
+from limpet.report.bonds import has_labels, numbers_of
 from limpet.report.diagnostics import FEWEST_TAUS, autocorrelation
 from limpet.report.summary import check_draws, counted_of, steps_per_draw
 from limpet.report.variables import measure_variables, names_of
@@ -23,6 +23,7 @@ DENSITY_VALUES = 200_000  # of a variable that trace and density are made of, at
 CURVE_POINTS = 250  # at most
 FEWEST_FOR_DENSITY = 500  # draws of a chain, for its own density to be worth drawing
 SPACE_POINTS = 5_000  # draws shown in space, at most
+FEWEST_BARS = 5  # of moves, beside a picture of space: as many as SAS has
 FEWEST_LAGS = 10  # of a curve, if there are as many draws
 NARROWEST_LABEL = 0.07  # share of a bar that is wide enough to write in
 # Tol's and Okabe and Ito's colours, which the colour-blind can tell apart
@@ -40,6 +41,8 @@ LEFT = {"loc": "left", "fontsize": 9}  # clear of the power of ten, which is on 
 
 def plot(draws: xr.DataTree) -> "Figure":
     """A run in one figure: moves, traces, densities, autocorrelations; the draws if n is 2 or 3.
+
+    Of a `limpet.Strata`, also how many of its constraints hold.
 
     Of more than six variables, the six with the largest autocorrelation times are shown. These
     times are those of `limpet.summary`.
@@ -77,8 +80,9 @@ def plot(draws: xr.DataTree) -> "Figure":
     shown = _slowest(measures.tau)
     spatial = len(variables) in (2, 3)
     counts = counted_of(draws)["counts"]
-    bars = len(Move) if spatial else len(counts)  # of one size, however few
-    heights = [2.9 if spatial else 0.7 + 0.5 * bars] + [1.5] * len(shown)
+    bars = max(FEWEST_BARS, len(counts)) if spatial else len(counts)  # of one size, however few
+    labelled = has_labels(posterior)
+    heights = [2.9 if spatial else 0.7 + 0.5 * bars] + [1.5] * (len(shown) + labelled)
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06)
     figure = Figure(figsize=(8, 0.5 + sum(heights)), layout=layout)
     vars(figure)["_repr_png_"] = functools.partial(_png, figure)  # Jupyter asks, without pyplot
@@ -106,6 +110,8 @@ def plot(draws: xr.DataTree) -> "Figure":
             trace.set_xlabel("draw", **LEFT)
             density.set_xlabel(f"value ({values.size:,} draws)", **LEFT)
             correlation.set_xlabel(f"lag ({run.size:,} draws)", **LEFT)
+    if labelled:
+        _draw_numbers(figure.add_subplot(grid[-1, :], label="bonds"), numbers_of(posterior))
     for axes in figure.axes:
         axes.tick_params(labelsize=8)
         axes.spines[["top", "right"]].set_visible(False)
@@ -240,6 +246,13 @@ def _draw_correlation(axes, values, tau, window, draws):
     enough = told and draws >= FEWEST_TAUS * tau
     text = f"τ = {number}, window {window:,.0f}" if enough else f"τ ≥ {number}? too few draws"
     axes.set_title(text, **LEFT)
+
+
+def _draw_numbers(axes, bonds):
+    number, style = bonds["number"].values, {"color": COLORS["accepted"], "ecolor": INK_COLOR}
+    axes.bar(number, bonds["probability"].values, 0.6, yerr=2 * bonds["mcse"].values, **style)
+    axes.set_title("bonds: how many hold, and two standard errors", fontweight="bold", **LEFT)
+    axes.locator_params(axis="x", integer=True)
 
 
 def _few(chains):

@@ -15,6 +15,7 @@ from limpet.draws.attributes import attributes_of
 from limpet.draws.tree import OUTCOMES, totals
 from limpet.errors import InputError
 from limpet.report import notebook
+from limpet.report.bonds import has_labels, numbers_of
 from limpet.report.variables import measure_variables
 
 COLUMNS = ("mean", "sd", "mcse", "tau", "ess", "r_hat")
@@ -23,7 +24,7 @@ FORMATS = {"sd": "#.4g", "tau": "#.3g", "ess": ",.0f", "r_hat": ".3f"}
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """What `limpet.summary` found; printing it shows both tables.
+    """What `limpet.summary` found; printing it shows its tables.
 
     Attributes
     ----------
@@ -37,11 +38,15 @@ class Summary:
         variable that never changed.
     steps_per_draw : float
         Kernel steps from one draw to the next.
+    bonds : xarray.Dataset or None
+        Of a `limpet.Strata`, by the number of constraints that hold, of those that may break: its
+        `probability`, and the Monte Carlo error of that, `mcse`.
     """
 
     moves: xr.Dataset
     variables: xr.Dataset
     steps_per_draw: float
+    bonds: xr.Dataset | None = None
 
     def __str__(self):
         # not a notebook's console, which would show the tables by itself
@@ -67,7 +72,7 @@ class Summary:
         return "".join(notebook.table(*table) for table in self._tables())
 
     def _tables(self):
-        """Both tables, as text: title, what it is about, names of the columns, rows."""
+        """The tables, as text: title, what it is about, names of the columns, rows."""
         failures = [outcome for outcome in OUTCOMES if outcome != "accepted"]
         names = [outcome.replace("_", " ") for outcome in failures]
         moves = []
@@ -92,6 +97,20 @@ class Summary:
         about_variables = f": {self.steps_per_draw:#.3g} steps per draw"
         yield "moves", about_moves, ["move", "proposals", "acceptance", *names], moves
         yield "variables", about_variables, ["variable", *columns], variables
+        if self.bonds is not None:
+            yield "bonds", ": how many hold", ["number", "probability", "mcse"], self._numbers()
+
+    def _numbers(self):
+        """The rows of the table of bonds."""
+        rows = []
+        if self.bonds is None:
+            return rows
+        for number in self.bonds["number"].values:
+            row = self.bonds.sel(number=number)
+            error = float(row["mcse"])
+            shown = [format(float(row["probability"]), digits(error)), format(error, digits(error))]
+            rows.append([str(number), *("-" if text == "nan" else text for text in shown)])
+        return rows
 
 
 def digits(error):
@@ -122,7 +141,7 @@ def summary(draws: xr.DataTree) -> Summary:
     Returns
     -------
     Summary
-        Two tables, shown when printed.
+        Tables, shown when printed.
 
     Examples
     --------
@@ -146,7 +165,8 @@ def summary(draws: xr.DataTree) -> Summary:
         },
         coords={"move": list(counted["counts"]), "outcome": OUTCOMES},
     )
-    return Summary(moves, _variables(posterior), steps_per_draw(draws))
+    bonds = numbers_of(posterior) if has_labels(posterior) else None
+    return Summary(moves, _variables(posterior), steps_per_draw(draws), bonds)
 
 
 def counted_of(draws: xr.DataTree) -> dict:

@@ -1,0 +1,238 @@
+"""Moves that change which constraints hold: Form and Break, and flips where the chain is.
+
+A constraint j that does not hold, with q_j(x) within reach, forms by a slide to another level: all
+constraints that hold keep their level, and q_j goes to one that is drawn from its Gaussian, or to
+zero. Breaking is the way back: to a level within reach, drawn uniformly. Both have two projections
+and a reverse check, as a Hard move has, and eps is in neither's ratio. Of the two ends of such a
+slide, here and there, one is bonded and one unbonded, and with B the constraints that hold there:
+
+    log ratio = [log p + l - log det(K_B) / 2 + log N(v; sigma)] there - the same here
+                +- (log kappa_j - log b_j)
+
+p is the probability with which j is tried there, v the slide that leads away from there, along
+{q_B = q_B(x)}, of size sigma = spread |q_j| / |grad q_j|, with the unbonded q_j; b_j is the length
+of the range of levels within reach, and the sign is + for Form, - for Break.
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from limpet.geometry.linalg import factor, half_log_det, lengths, tangent
+from limpet.kernels.moves import choose, judge
+from limpet.kernels.noise import Noise
+from limpet.kernels.states import Info, Move, Outcome, State
+from limpet.kernels.stratum import Masked, RigidStratum, masked
+from limpet.kernels.trajectory import slide_once
+from limpet.shapes import Normals, Values, Vector
+from limpet.strata import Strata
+
+
+class Place(NamedTuple):
+    """A point, which constraints hold there, and all of them, whether they hold or not."""
+
+    x: Vector
+    holds: Values
+    values: Values  # q / eps
+    normals: Normals
+    log_density: Float[Array, ""]  # l(x) alone
+
+
+class Trial(NamedTuple):
+    """Which constraint to change, with what random numbers."""
+
+    chosen: Values  # 1 for the constraint, 0 for the others; zero if none is tried
+    z: Vector  # the slide along the level
+    level: Float[Array, ""]  # a standard normal
+    uniform: Float[Array, ""]  # on (0, 1]
+
+
+def place_at(target: Strata, x: Vector, holds: Values) -> Place:
+    """A point, and what is computed there."""
+    return Place(x, holds, *target.values_and_normals(x), target.log_density_at(x))
+
+
+def change_bond(
+    kernel: Any,
+    target: Strata,
+    reach: Any,
+    measure: float | None,
+    noise: Noise,
+    place: Place,
+    scale: Float[Array, ""],
+    active: Bool[Array, ""],
+) -> tuple[Place, Info]:
+    """Form or Break, of one constraint or none, accepted or not.
+
+    `measure` is the power of det(K)^(-1/2) in the density of rigid constraints, None if they are
+    soft; `scale` is how far from the origin the chain began.
+    """
+    weights = try_weights(target, reach, place)
+    trial = Trial(pick(weights, noise.choice), *_numbers(noise.z, place))
+    tried = active & (jnp.sum(trial.chosen) > 0)
+    there, log_ratio, met = slide_to_level(
+        kernel, target, reach, measure, trial, place, scale, tried
+    )
+    outcome, acceptance = judge(noise, log_ratio, met)
+    forms = jnp.sum(trial.chosen * place.holds) == 0
+    new = choose(tried & (outcome == Outcome.ACCEPTED), there, place)
+    move = jnp.where(tried, jnp.where(forms, Move.FORM, Move.BREAK), Move.FLIP)
+    # where nothing is within reach, or not tried, there is nothing to accept but flips
+    outcome = jnp.where(tried, outcome, Outcome.ACCEPTED)
+    return new, Info(move, outcome, jnp.where(tried, acceptance, 1.0))
+
+
+def slide_to_level(
+    kernel: Any,
+    target: Strata,
+    reach: Any,
+    measure: float | None,
+    trial: Trial,
+    here: Place,
+    scale: Float[Array, ""],
+    active: Bool[Array, ""] | bool = True,
+) -> tuple[Place, Float[Array, ""], Int[Array, ""]]:
+    """A slide that changes the level of one constraint: where it ends, log ratio, and obstacle."""
+    rigid, chosen = measure is not None, trial.chosen
+    forms = jnp.sum(chosen * here.holds) == 0
+    together = jnp.maximum(here.holds, chosen)
+    surface = RigidStratum(Masked(target, together, rigid), len(here.x))
+    begin = _raised(surface, target, here, scale)
+
+    # the level at the bonded end, and at the unbonded one
+    bonded = 0.0 if rigid else trial.level
+    side = jnp.where(target.walled, trial.uniform, 2 * trial.uniform - 1)
+    broken = jnp.sum(chosen * side * reach * target.ranges / target.widths)
+    kept = jnp.where(chosen > 0, 0.0, begin.values) * (0.0 if rigid else 1.0)
+    level = kept + chosen * jnp.where(forms, bonded, broken)
+    back_level = kept + chosen * begin.values
+    unbonded = jnp.sum(chosen * jnp.where(forms, begin.values, level) * target.widths)
+
+    size = _size(kernel, target, unbonded, chosen, here.normals)
+    room = jnp.concatenate([trial.z, jnp.zeros_like(here.values)])
+    slide = size * tangent(begin.normals, begin.factor, room)
+    end, back, met = slide_once(
+        kernel, surface, begin, slide, level, back_level=back_level, active=active
+    )
+    y = target.relabelled(end.x[: len(here.x)], jnp.abs(here.holds - chosen))
+    there = place_at(target, y, jnp.abs(here.holds - chosen))
+    size_back = _size(kernel, target, unbonded, chosen, there.normals)
+
+    d = float(np.sum(target.free(len(here.x)))) - jnp.sum(together)
+    change = _log_try(target, reach, there, chosen) - _log_try(target, reach, here, chosen)
+    change += there.log_density - here.log_density
+    change += _log_normal(back, size_back, d) - _log_normal(slide, size, d)
+    steepness = half_log_det(end.factor) - half_log_det(begin.factor)
+    change -= steepness if measure is None else measure * steepness
+    gain = jnp.sum(chosen * (jnp.log(target.stickiness) - jnp.log(_lengths(target, reach))))
+    if measure is not None and measure != 1:
+        gain += (1 - measure) * _log_slope(surface, target, begin, end, here, there, chosen, forms)
+    return there, change + jnp.where(forms, gain, -gain), met
+
+
+def flip(
+    target: Strata, z: Float[Array, " twice_m"], place: Place, active: Bool[Array, ""]
+) -> Place:
+    """Which constraints hold, drawn anew from the law of that given x."""
+    log_uniform = -jnp.sum(z.reshape(2, -1) ** 2, axis=0) / 2
+    log_probability = -jnp.log1p(jnp.exp(-target.log_odds(place.values)))
+    drawn = jnp.where(target.may_break, (log_uniform < log_probability) * 1.0, place.holds)
+    # of all sets, drawn ones that are not allowed are refused, which leaves the law of the others
+    drawn = jnp.where(active & target.is_allowed(drawn), drawn, place.holds)
+    return place._replace(x=target.relabelled(place.x, drawn), holds=drawn)
+
+
+def try_weights(target: Strata, reach: Any, place: Place) -> Values:
+    """How often each constraint is tried: one that can form as kappa : b of one that can break."""
+    kappa, b = target.stickiness, _lengths(target, reach)
+    away = place.values * target.widths
+    near = (jnp.abs(away) < reach * target.ranges) & ((away > 0) | ~target.walled)
+    weight = jnp.where(place.holds > 0, b, jnp.where(near, kappa, 0.0)) / jnp.maximum(kappa, b)
+    may = target.may_break & _may_change(target, place.holds)
+    return jnp.where(may, weight, 0.0)
+
+
+def _may_change(target: Strata, holds: Values) -> Bool[Array, " m"]:
+    """Of every constraint, whether the labels are allowed if it changes."""
+    if target.allowed is None:
+        return jnp.ones(holds.shape, bool)
+    changed = [jnp.abs(holds - each) for each in np.eye(len(holds))]
+    return jnp.stack([target.is_allowed(each) for each in changed])
+
+
+def pick(weights: Values, uniform: Float[Array, ""]) -> Values:
+    """One of them in proportion to its weight, or none if they sum up to less than one."""
+    place = uniform * jnp.maximum(jnp.sum(weights), 1.0)
+    below = place < jnp.asarray(np.tri(len(weights))) @ weights
+    first = below & ~jnp.concatenate([jnp.zeros(1, bool), below[:-1]])
+    return jnp.where(first & (weights > 0), 1.0, 0.0)
+
+
+def _log_try(target: Strata, reach: Any, place: Place, chosen: Values) -> Float[Array, ""]:
+    """Log of the probability that this constraint is tried."""
+    weights = try_weights(target, reach, place)
+    return jnp.log(jnp.sum(chosen * weights)) - jnp.log(jnp.maximum(jnp.sum(weights), 1.0))
+
+
+def _lengths(target: Strata, reach: Any) -> Values:
+    """B of every constraint: how long the range of levels is that are within reach."""
+    return jnp.where(target.walled, 1.0, 2.0) * reach * target.ranges
+
+
+def _size(
+    kernel: Any, target: Strata, unbonded: Float[Array, ""], chosen: Values, normals: Normals
+) -> Float[Array, ""]:
+    """The standard deviation of a slide: in proportion to how far the level goes."""
+    slope = jnp.sum(chosen * lengths(normals) * target.widths) + (jnp.sum(chosen) == 0)
+    return kernel.spread * jnp.abs(unbonded) / slope
+
+
+def _log_normal(v: Vector, size: Float[Array, ""], d: Float[Array, ""]) -> Float[Array, ""]:
+    """Log density of a Gaussian of this size in d dimensions, but for a constant."""
+    return -jnp.sum(v**2) / (2 * size**2) - d * jnp.log(size)
+
+
+def _raised(surface: RigidStratum, target: Strata, here: Place, scale: Float[Array, ""]) -> State:
+    """The state on the surface; its point has no labels, which are none of its coordinates."""
+    bare = target.relabelled(here.x, jnp.zeros_like(here.holds))
+    state = State(
+        bare,
+        jnp.bool_(True),
+        surface.holds * here.values,
+        masked(here.normals, surface.holds),
+        jnp.zeros((0, 0)),
+        here.log_density,
+        scale,
+    )
+    return surface.raise_state(state)
+
+
+def _log_slope(
+    surface: RigidStratum,
+    target: Strata,
+    begin: State,
+    end: State,
+    here: Place,
+    there: Place,
+    chosen: Values,
+    forms: Bool[Array, ""],
+) -> Float[Array, ""]:
+    """Log of how steep q_j is along the surface of the others, at the unbonded end."""
+    others = surface.holds - chosen
+    lower = RigidStratum(Masked(target, others, True), surface.n)
+    normals = [lower.normals(masked(place.normals, others)) for place in (here, there)]
+    steep = [
+        half_log_det(with_it.factor) - half_log_det(factor(without))
+        for with_it, without in zip((begin, end), normals, strict=True)
+    ]
+    return jnp.where(forms, *steep) + jnp.sum(chosen * jnp.log(target.widths))
+
+
+def _numbers(
+    z: Float[Array, " numbers"], place: Place
+) -> tuple[Vector, Float[Array, ""], Float[Array, ""]]:
+    """The slide, the normal and the uniform number that a trial takes."""
+    uniform = jnp.exp(-jnp.sum(z[-2:] ** 2) / 2)  # Box and Muller's, the other way round
+    return z[: len(place.x)], z[-1], uniform

@@ -1,0 +1,194 @@
+"""The sampler of `limpet.Strata`: trajectories while labels stay, and moves that change these.
+
+A chain makes a trajectory along the surface of the constraints that hold, then tries to form or
+break one of them; every second step is a draw.
+"""
+
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool
+
+from limpet import errors
+from limpet.errors import InputError
+from limpet.kernels.base import Tunable
+from limpet.kernels.bonds import Place, change_bond, flip, place_at
+from limpet.kernels.lifted import FEWEST_TO_TURN, NO_FACTOR, LiftedTarget
+from limpet.kernels.moves import choose, reach_of
+from limpet.kernels.noise import Noise
+from limpet.kernels.states import Info, Move, State
+from limpet.kernels.stratum import Masked, RigidStratum, masked
+from limpet.kernels.surface import MEASURES
+from limpet.kernels.trajectory import TrajectoryKernel, make_trajectory
+from limpet.shapes import Vector
+from limpet.strata import Strata
+from limpet.target import Target
+
+BOND_ACCEPTANCE = 0.88  # of Form and Break together, as far as they reach: of each it is above 0.8
+SLIDES = 4  # of a trajectory: of four spheres, the most effective draws of bonds in a second
+NO_NORMALS = np.zeros((0, 0))
+
+
+class StrataSampler(TrajectoryKernel):
+    """Sample a `limpet.Strata`: what is near which surfaces, and which.
+
+    Parameters
+    ----------
+    measure : {None, "soft", "hausdorff"}
+        None: constraints that hold stray by eps. Else they hold exactly: "soft" is the limit of
+        small eps, with density exp(l) det(K)^(-1/2) and kappa for each constraint that holds;
+        "hausdorff" has exp(l) and these kappa per unit of the surface's own area.
+    steps : int, optional
+        Slides of a trajectory, a few, for labels change in between; None leaves it to warm-up.
+    step_size : float
+        Size of the slides, in x.
+    reach : float
+        From how far constraints form, and how far breaking them leads, in units of the target's own
+        `reach`.
+    spread : float
+        How far a chain goes sideways as a constraint forms or breaks, in units of how far it goes
+        to it.
+    newton_cap, tolerance, reverse_tolerance
+        As in `limpet.SAS`.
+
+    Examples
+    --------
+    >>> import limpet
+    >>> limpet.StrataSampler(measure="soft").reach
+    0.3
+    """
+
+    measure: str | None = None
+    steps: int | None = SLIDES
+    step_size: float = 1.0
+    reach: float = 0.3
+    spread: float = 0.5
+    newton_cap: int = 8
+    tolerance: float = 1e-12
+    reverse_tolerance: float = 1e-8
+
+    static = ("measure", "steps", "newton_cap")
+    checks: ClassVar = TrajectoryKernel.checks | {
+        "reach": errors.positive,
+        "spread": errors.positive,
+    }
+
+    def check(self) -> None:
+        """Refuse a measure that there is not."""
+        if self.measure not in (None, *MEASURES):
+            raise InputError(
+                f"measure={self.measure!r}: expected None, for constraints that stray by eps, or"
+                f" one of {', '.join(map(repr, MEASURES))}."
+            )
+
+    @property
+    def takes_frames(self) -> bool:
+        """Not yet: labels are among its numbers."""
+        return False
+
+    @property
+    def moves(self) -> tuple[Move, ...]:
+        """Trajectories, Form and Break; flips alone where nothing is within reach."""
+        return (Move.HARD, Move.FORM, Move.BREAK, Move.FLIP)
+
+    @property
+    def tunables(self) -> tuple[Tunable, ...]:
+        """Those of trajectories, and how far bonds reach."""
+        bonds = Tunable(("reach",), (Move.FORM, Move.BREAK), acceptance=BOND_ACCEPTANCE)
+        return *super().tunables, bonds
+
+    @property
+    def step_sizes(self) -> dict[Move, tuple[str, ...]]:
+        """Which numbers make each move longer or shorter."""
+        return super().step_sizes | {Move.FLIP: ("eps",)}
+
+    def sizes(self, target: Target) -> dict[str, Any]:
+        """Those of trajectories, and how far bonds reach."""
+        return super().sizes(target) | {"reach": self.reach}
+
+    def draw_share(self) -> float:
+        """Every second step is a draw."""
+        return 0.5
+
+    def is_draw(self, state: State) -> Bool[Array, ""]:
+        """After labels were changed, or left."""
+        return ~state.on
+
+    def noise_size(self, state: State) -> int:
+        """A slide's; two for each flip, and two for a level."""
+        return len(state.x) + 2 * len(state.values) + 2
+
+    def start(self, target: Target, x: Vector) -> State:
+        """At x, whose labels are right."""
+        target = _strata(target)
+        holds = target.holds(target.labels(x))
+        place = place_at(target, x, holds)
+        reach = reach_of(x * target.free(len(x)), self.step_size)
+        return self._state(target, place, jnp.bool_(False), reach)
+
+    def _state(self, target: Strata, place: Place, on: Any, reach: Any) -> State:
+        """What is kept of a place; `on` says whether a move of labels comes next."""
+        level = place.log_density + target.log_weight(place.holds, self.measure is not None)
+        values = place.holds * place.values
+        nothing = jnp.asarray(NO_NORMALS), jnp.asarray(NO_FACTOR)
+        return State(place.x, on, values, *nothing, level, reach)
+
+    def move(
+        self, target: Target, tuned: dict[str, Any], noise: Noise, state: State
+    ) -> tuple[State, Info]:
+        """A trajectory, or a change of labels, by turns."""
+        target = _strata(target)
+        sizes = self.sizes(target) | tuned
+        place = place_at(target, state.x, target.holds(target.labels(state.x)))
+        bonds_turn = state.on
+        moved, of_trajectory = self._travel(target, sizes, noise, state, place)
+        measure = None if self.measure is None else MEASURES[self.measure]
+        free = noise._replace(z=noise.z * _room(target, len(state.x), len(noise.z)))
+        changed, of_bond = change_bond(
+            self, target, sizes["reach"], measure, free, place, state.reach, bonds_turn
+        )
+        if measure is None:
+            m, n = len(place.values), len(place.x)
+            changed = flip(target, noise.z[n : n + 2 * m], changed, bonds_turn)
+        relabelled = self._state(target, changed, jnp.bool_(False), state.reach)
+        new = choose(bonds_turn, relabelled, moved)
+        return new, choose(bonds_turn, of_bond, of_trajectory)
+
+    def _travel(
+        self, target: Strata, sizes: dict[str, Any], noise: Noise, state: State, place: Place
+    ) -> tuple[State, Info]:
+        """A trajectory while labels stay; of no slides, if it is not its turn."""
+        rigid, n, m = self.measure is not None, len(place.x), len(place.values)
+        surface = Masked(target, place.holds, rigid)
+        if rigid:
+            lifted: LiftedTarget = RigidStratum(surface, n)
+        else:
+            slides = jnp.maximum(sizes["steps"], FEWEST_TO_TURN)
+            length = slides * sizes["step_size"] / (np.pi / 2)
+            lifted = LiftedTarget(surface, n, length)
+        begin = lifted.raise_state(
+            state._replace(normals=masked(place.normals, place.holds), on=jnp.bool_(True))
+        )
+        z = jnp.concatenate([noise.z[:n] * target.free(n), noise.z[n : n + m] * (not rigid)])
+        sizes = sizes | {"steps": jnp.where(state.on, 0, sizes["steps"])}
+        measure = MEASURES[self.measure or "soft"]
+        new, info = make_trajectory(
+            self, lifted, sizes, noise._replace(z=z), begin, measure=measure
+        )
+        new = lifted.lower_state(new)._replace(
+            on=jnp.bool_(True), normals=state.normals, factor=state.factor, reach=state.reach
+        )
+        return new, info
+
+
+def _room(target: Strata, n: int, size: int) -> np.ndarray:
+    """Which random numbers a slide may use: not those in the places of labels."""
+    return np.concatenate([target.free(n), np.ones(size - n)])
+
+
+def _strata(target: Target) -> Strata:
+    """The target, which has labels."""
+    if not isinstance(target, Strata):
+        raise InputError(f"target={target!r}: limpet.StrataSampler samples a limpet.Strata.")
+    return target

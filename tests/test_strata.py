@@ -1,0 +1,256 @@
+"""Constraints that come and go: identities, invariance, truths, stores, and what is refused."""
+
+import bond_identities as identities
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import sticky
+
+import limpet
+from limpet.kernels import Move
+from limpet.kernels.noise import draw, generators
+from limpet.kernels.states import Outcome
+from limpet.layout import Layout
+
+PAIRS = 30
+
+
+@pytest.mark.parametrize(
+    ("case", "measure"),
+    [("two-sided", None), ("all", "soft"), ("allowed", "hausdorff")],
+)
+def test_form_and_break_are_in_detailed_balance(case, measure):
+    kernel = limpet.StrataSampler(measure, **identities.KERNEL)
+    found = identities.pairs(kernel, case, PAIRS, seed=1)
+    possible = found.met == Outcome.ACCEPTED
+    assert possible.mean() > 0.8
+    assert min(np.sum(possible & found.forms), np.sum(possible & ~found.forms)) > 4
+    known = possible & np.isfinite(found.log_ratio) & np.isfinite(found.longhand)
+    assert known.sum() > 0.85 * possible.sum()
+    assert not found.back_met[known].any()
+    assert found.miss[known].max() < 1e-8
+    assert np.abs(found.log_ratio + found.back_log_ratio)[known].max() < 1e-8
+    assert np.abs(found.log_ratio - found.longhand)[known].max() < 1e-8
+
+
+def steps_from(points, kernel, target, steps, seed):
+    """Points with labels after some steps from these, and what the steps did."""
+    layout = Layout.of({"bonds": np.zeros(1), "x": np.zeros(6)})
+    flat = target.on_vectors(layout).freeze(jnp.asarray(points[0]))
+
+    def go(x, generator):
+        def step(carry, _):
+            state, generator = carry
+            generator, noise = draw(generator, kernel.noise_size(state))
+            state, info = kernel.move(flat, {}, noise, state)
+            return (state, generator), info
+
+        (state, _), info = jax.lax.scan(step, (kernel.start(flat, x), generator), None, steps)
+        return state.x, info
+
+    return jax.jit(jax.vmap(go))(jnp.asarray(points), generators(seed, 0, len(points)))
+
+
+def test_exact_draws_stay_exact():
+    """Shares and squared distances are compared with their truths at 4.5 standard errors."""
+    kappa, count = 2.0, 4_000
+    exact = sticky.exact_rigid_trimers(kappa, count, seed=2)
+    kernel = limpet.StrataSampler("soft", steps=1, step_size=0.6, reach=0.5)
+    ends, info = steps_from(exact, kernel, sticky.trimer_target(), 6, seed=3)
+    assert np.mean(np.any(np.asarray(ends)[:, 1:] != exact[:, 1:], axis=1)) > 0.9
+    changed = np.asarray(info.outcome)[np.isin(info.move, (Move.FORM, Move.BREAK))]
+    assert np.mean(changed == Outcome.ACCEPTED) > 0.8
+    held = np.asarray(ends)[:, :1]
+    assert np.mean(held[:, 0] != exact[:, 0]) > 0.05
+    assert sticky.agrees(held, sticky.rigid_trimer_probability(kappa))
+    apart = np.asarray(jax.vmap(sticky.trimer)(ends[:, 1:]))[:, 2:]
+    loose = apart[held[:, 0] == 0]
+    # of an angle that is uniform on (pi/3, 5 pi/3): q = 1/2 - cos(angle)
+    assert sticky.agrees(loose, 0.5 + 3 * np.sqrt(3) / (4 * np.pi))
+
+
+@pytest.mark.parametrize(
+    ("measure", "eps", "kappa", "truth"),
+    [
+        (None, 0.1, 2.0, 0.536167),
+        (None, 0.05, 2.0, 0.527087),
+        (None, 1e-6, 1.0, 0.355391),
+        ("soft", 0.1, 16.0, 0.898180),
+    ],
+)
+def test_sticky_trimer(measure, eps, kappa, truth):
+    target = sticky.trimer_target(eps, kappa)
+    kernel = limpet.StrataSampler(measure, steps=5)
+    draws = limpet.sample(
+        target, sticky.TRIMER_START, kernel=kernel, draws=400, seed=4, progress=False
+    )
+    assert draws.posterior["bonds"].dims == ("chain", "draw", "bonds_dim")
+    assert sticky.agrees(draws.posterior["bonds"].values[..., 0], truth)
+    assert min(draws.attrs["acceptance"][move] for move in ("form", "break")) > 0.8
+    if measure is None:
+        likely = target.bond_probabilities(draws)
+        assert likely.shape == draws.posterior["bonds"].shape
+        assert sticky.agrees(likely.values[..., 0], truth)
+    summary = limpet.summary(draws)
+    assert summary.bonds["probability"].sum() == pytest.approx(1)
+    assert "how many hold" in str(summary)
+    assert limpet.plot(draws).axes[-1].get_label() == "bonds"
+
+
+def test_strata_of_every_dimension():
+    """Shares of the published example: corners, edges and the region between them."""
+    target = limpet.Strata(sticky.parabola_line, 0.1, kappa=1.0)
+    kernel = limpet.StrataSampler("hausdorff", steps=1)
+    draws = limpet.sample(target, [0.2, 1.0], kernel=kernel, draws=600, seed=5, progress=False)
+    held = draws.posterior["bonds"].values.sum(axis=-1)
+    for number, share in ((2, 0.145734), (1, 0.579469), (0, 0.274798)):
+        assert sticky.agrees(held == number, share)
+
+
+def test_four_spheres():
+    target = limpet.Strata(sticky.four_spheres, 0.01, 2.0, always=[0, 1, 2])
+    draws = limpet.sample(
+        target,
+        sticky.FOUR_START,
+        kernel=limpet.StrataSampler(steps=2),
+        draws=300,
+        seed=6,
+        progress=False,
+    )
+    held = draws.posterior["bonds"].values.sum(axis=-1)
+    assert sticky.agrees(held, 1.664713)
+    for number, share in enumerate((0.114799, 0.299283, 0.392324, 0.193594)):
+        assert sticky.agrees(held == number, share)
+    graph = limpet.label_graph(draws)
+    assert graph["moves"].values.sum() == held.size - len(held)
+    assert graph["probability"].sum() == pytest.approx(1)
+
+
+def test_sticky_spheres_and_sets_that_are_allowed():
+    """Of four disks in a row, which may bond with the next but one or not at all."""
+    row = [[0.0, 0.0], [1.0, 0.0], [1.6, 0.8], [2.6, 0.8]]
+    target = limpet.sticky_spheres(row, [(0, 1), (1, 2), (2, 3)], 1.5, pairs=[(0, 2), (1, 3)])
+    assert target.pairs == ((0, 2), (1, 3))
+    draws = limpet.sample(target, draws=50, chains=130, thin=3, warmup=200, progress=False)
+    assert draws.posterior["position"].shape == (130, 50, 3, 2)
+    places = draws.posterior["position"].values
+    outer = np.linalg.norm(places[:, :, 2], axis=-1)
+    assert outer.min() > 1
+    assert set(np.unique(draws.posterior["bonds"])) == {0.0, 1.0}
+
+
+def test_only_allowed_sets_are_drawn():
+    target = limpet.Strata(sticky.parabola_line, 0.05, 1.0, allowed=[[], [0]])
+    draws = limpet.sample(target, [0.2, 1.0], draws=50, chains=4, warmup=200, progress=False)
+    labels = draws.posterior["bonds"].values
+    assert not labels[..., 1].any()
+    assert 0 < labels[..., 0].mean() < 1
+
+
+def test_stored_runs_go_on_bit_for_bit(tmp_path):
+    target, start = sticky.trimer_target(), sticky.TRIMER_START
+    options = {"chains": 6, "warmup": 100, "seed": 7, "progress": False}
+    whole = limpet.sample(target, start, draws=90, **options)
+    store = tmp_path / "run.zarr"
+    limpet.sample(target, start, draws=40, store=store, **options)
+    longer = limpet.resume(store, target, draws=90, progress=False)
+    for name in ("bonds", "x"):
+        assert np.array_equal(longer.posterior[name].values, whole.posterior[name].values)
+    with pytest.raises(limpet.StoreError, match="another target"):
+        limpet.resume(store, sticky.trimer_target(kappa=3.0), draws=100, progress=False)
+
+
+def test_one_chain_by_hand():
+    target, kernel = sticky.trimer_target(), limpet.StrataSampler(steps=1)
+    point = {"x": jnp.array(sticky.TRIMER_START), "bonds": jnp.zeros(1)}
+    state = kernel.init(target, point)
+    step = jax.jit(lambda key, state: kernel.step(target, key, state))
+    for key in jax.random.split(jax.random.key(0)):
+        state, info = step(key, state)
+    assert int(info.move) in (Move.FORM, Move.BREAK, Move.FLIP)
+    assert state.x["x"].shape == (6,)
+
+
+def sample_trimer(eps, kappa, **numbers):
+    """Two draws of three disks."""
+    target = limpet.Strata(sticky.trimer, eps, kappa, **numbers)
+    return limpet.sample(target, sticky.TRIMER_START, draws=2, chains=1, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ({"kappa": 0.0}, "kappa=0.0: expected finite numbers above zero. One that never holds"),
+        ({"kappa": -1.0}, "kappa=-1.0"),
+        ({"kappa": np.nan}, "kappa=nan"),
+        ({"kappa": [1.0, 2.0]}, "kappa has length 2, but 1 of 3 constraints may break"),
+        ({"reach": 0.0}, "reach=0.0"),
+        ({"always": [0, 0]}, "a constraint twice"),
+        ({"always": [0, 5]}, "always has constraint 5, but q returned m = 3"),
+        ({"always": [0, 1, 2]}, "none may break"),
+        ({"always": "01"}, "expected a list of constraints"),
+        ({"two_sided": 3}, "two_sided=3"),
+        ({"allowed": [[0]]}, "which always holds"),
+        ({"allowed": []}, "at least one set"),
+        ({"allowed": 3}, "expected a list of sets"),
+        ({"eps": lambda x: 0.1}, "eps is a function"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(numbers, said):
+    given = {"eps": 0.1, "kappa": 1.0, "always": [0, 1]} | numbers
+    with pytest.raises(limpet.InputError, match=said):
+        sample_trimer(**given)
+
+
+@pytest.mark.parametrize(
+    ("start", "options", "said"),
+    [
+        ([-0.4, 0.9, 0.0, 0.0, 0.4, 0.9], {}, "The start overlaps: constraint 2"),
+        ({"x": [-1.0, 0.1, 0.0, 0.0, 1.0, 0.1]}, {}, "expected that array itself"),
+        (sticky.TRIMER_START, {"allowed": [[2]]}, "which is none of the sets in allowed"),
+    ],
+)
+def test_starts_that_cannot_be_are_refused(start, options, said):
+    target = limpet.Strata(sticky.trimer, 0.01, 1.0, always=[0, 1], **options)
+    with pytest.raises(limpet.InputError, match=said):
+        limpet.sample(target, start, draws=2, chains=1, progress=False)
+
+
+def test_sets_that_cannot_be_reached_are_refused():
+    target = limpet.Strata(sticky.four_spheres, 0.1, 1.0, always=[0, 1, 2], allowed=[[], [3, 4]])
+    with pytest.raises(limpet.InputError, match="cannot be reached from the start"):
+        limpet.sample(target, sticky.FOUR_START, draws=2, chains=1, progress=False)
+
+
+def test_samplers_and_targets_that_do_not_fit_are_refused():
+    circle = limpet.Target(lambda x: jnp.array([x @ x - 1]), 0.1)
+    with pytest.raises(limpet.InputError, match="go together"):
+        limpet.sample(circle, [1.0, 0.0], kernel=limpet.StrataSampler())
+    with pytest.raises(limpet.InputError, match="go together"):
+        limpet.sample(sticky.trimer_target(), sticky.TRIMER_START, kernel=limpet.Lifted())
+    with pytest.raises(limpet.InputError, match="measure='hard'"):
+        limpet.StrataSampler("hard")
+    with pytest.raises(limpet.InputError, match="has labels, and the point has none"):
+        limpet.find_start(sticky.trimer_target(), sticky.TRIMER_START)
+    with pytest.raises(limpet.InputError, match="no labels"):
+        limpet.label_graph(circle)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"positions": [[0.0, 0.0]]}, "two spheres or more"),
+        ({"bonds": [(0, 1)]}, "do not connect sphere 2"),
+        ({"bonds": [(0, 3)]}, "expected pairs of two different spheres, from 0 to 2"),
+        ({"bonds": [(0, 1), (1, 0)]}, "twice"),
+        ({"diameter": 0.0}, "diameter"),
+        ({"positions": [[0.0, np.inf], [1.0, 0.0]]}, "not finite"),
+        ({"positions": np.zeros((40, 3)), "box": 9.0}, "780 pairs of spheres may stick"),
+    ],
+)
+def test_spheres_that_cannot_be_are_refused(options, said):
+    given = {"positions": [[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]], "bonds": [(0, 1), (1, 2)]}
+    given |= {"bonds": []} if "box" in options else {}
+    with pytest.raises(limpet.InputError, match=said):
+        limpet.sticky_spheres(**given | options)
