@@ -182,7 +182,11 @@ def test_a_target_that_cannot_be_sent_is_named(tmp_path):
     assert not path.exists()
 
 
-@pytest.mark.parametrize("executor", [5, "dask", ProcessPoolExecutor, object()], ids=str)
+@pytest.mark.parametrize(
+    "executor",
+    [5, "dask", ProcessPoolExecutor, object()],
+    ids=["number", "name", "class", "object"],
+)
 def test_what_is_no_executor(executor, tmp_path):
     with pytest.raises(limpet.InputError, match=r"executor=.*: expected something with a method"):
         limpet.sample(make_target(), START, executor=executor)

@@ -292,15 +292,3 @@ def test_symmetries_that_lead_nowhere_are_told():
     target = target_with(lambda x, z: -x, inside=lambda x: x[:1])
     with pytest.warns(limpet.LimpetWarning, match=r"never accepted, of .* \(mostly wall\)"):
         run(target, draws=100)
-
-
-def test_older_states_lack_the_last_moves():
-    from limpet.draws.states import State, _with_every_move
-    from limpet.kernels.states import Move
-
-    older = {"counts": np.ones((2, 3, 5, 6), int), "acceptance": np.ones((2, 3, 5, 6))}
-    found = _with_every_move(State(0, dict(older))).arrays
-    for name, array in found.items():
-        assert array.shape == (2, 3, len(Move), 6)
-        np.testing.assert_array_equal(array[:, :, :5], older[name])
-        assert not array[:, :, 5:].any()

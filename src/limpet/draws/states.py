@@ -77,7 +77,7 @@ def read(store: Path, run: RunSpecification, tile: int, slot: int) -> State:
     if contents[-files.TAG_BYTES :] != files.tag(run.key, name, view):
         raise files.DamagedError(f"{name!r} is damaged, or of another place or run")
     try:
-        state = _with_every_move(_unpack(view))
+        state = _unpack(view)
         _check(state, run, tile)
     except ValueError as error:
         raise files.DamagedError(f"{name!r} makes no sense ({error})") from None
@@ -118,15 +118,6 @@ def _unpack(view):
     if first != len(view):
         raise ValueError("its size does not fit")
     return State(counter, arrays)
-
-
-def _with_every_move(state: State) -> State:
-    """A state of an earlier limpet with zeros for the moves that it had not: the last ones."""
-    for name, array in state.arrays.items():
-        if name in ("counts", "acceptance") and array.ndim == 4 and array.shape[2] < len(Move):
-            missing = len(Move) - array.shape[2]
-            state.arrays[name] = np.pad(array, [(0, 0), (0, 0), (0, missing), (0, 0)])
-    return state
 
 
 def _essentials(run, tile):
