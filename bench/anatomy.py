@@ -25,7 +25,6 @@ from limpet.kernels import noise
 from limpet.paper import START
 from limpet.paper.experiments import PAPER
 from limpet.run import tile
-from limpet.run.tuning import Tuner
 
 WIDTH, STEPS, REPEATS = 128, 256, 30
 
@@ -48,7 +47,7 @@ def measure():
     target = TARGET.freeze(jnp.asarray(starts[0]))
     states = tile.first_states(PAPER, target, starts)
     generators = noise.generators(0, 0, WIDTH)
-    scales = Tuner(PAPER, PAPER.parameters(target), WIDTH, 0).scales(0, STEPS)
+    scales = tile.given_scales(PAPER, target, (WIDTH, STEPS))
 
     def whole(cap):
         kernel = dataclasses.replace(PAPER, newton_cap=cap)

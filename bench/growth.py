@@ -35,7 +35,6 @@ from bench import bonds, problems
 from bench.speed import build
 from limpet.kernels import noise
 from limpet.run import tile
-from limpet.run.tuning import Tuner
 
 EPS = 0.01
 WIDTH, TURNS = 8, 5
@@ -110,7 +109,7 @@ def program_of(kind: Kind, size):
         kernel = limpet.Lifted(steps=SLIDES, step_size=slide)
     target = target.freeze(jnp.asarray(x))
     block = max(tile.block_for(len(x)), NUMBERS // len(x))
-    scales = Tuner(kernel, kernel.parameters(target), WIDTH, 0).scales(0, block)
+    scales = tile.given_scales(kernel, target, (WIDTH, block))
     states = tile.first_states(kernel, target, np.tile(x, (WIDTH, 1)))
     carry, trace = (states, noise.generators(0, 0, WIDTH)), None
     began = time.process_time()

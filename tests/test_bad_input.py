@@ -431,7 +431,7 @@ CALLS = [
             "draws": (0, -1, 2.5, True, "10", None),
             "chains": (0, -1, 2.5, True, "10"),
             "thin": (0, -1, 2.5, True, "10", None),
-            "warmup": (-1, 2.5, True, "10", None),
+            "warmup": (-1, 2.5, True, "10"),
             "seed": (-1, 2.5, True, "10", None),
         }.items()
         for value in values

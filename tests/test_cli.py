@@ -130,7 +130,7 @@ def test_help_shows_the_defaults_of_sample():
     for name in ("draws", "warmup", "seed", "jitter", "thin"):
         (line,) = [line for line in text.splitlines() if line.strip().startswith(f"--{name}")]
         default = parameters[name].default
-        assert f"[default: {'as many as it takes' if default is None else default}]" in line
+        assert f"[default: {'(as needed)' if default is None else default}]" in line
 
 
 def test_version_as_a_module():
@@ -248,7 +248,7 @@ def test_what_is_given_is_passed_on_and_the_rest_is_as_in_limpet_sample(problem,
     defaults = {
         name: parameter.default
         for name, parameter in inspect.signature(limpet.sample).parameters.items()
-        if name not in ("target", "start", "progress", "executor")
+        if name not in ("target", "start", "progress", "executor", "scale")
     }
 
     def sample(*arguments, progress, **options):

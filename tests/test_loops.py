@@ -14,7 +14,6 @@ from limpet.kernels import noise
 from limpet.lanes import operations, primitives, width
 from limpet.lanes.loops import workspace
 from limpet.run import tile
-from limpet.run.tuning import Tuner
 
 pytestmark = pytest.mark.optimized
 
@@ -216,7 +215,7 @@ def test_steps_in_memory_are_those_of_xla(q, kernel):
     starts = limpet.find_start(limpet.Target(q, 0.05), STARTS[q], count=chains, seed=1)
     target = limpet.Target(q, 0.05).freeze(jnp.asarray(starts[0]))
     carry = tile.first_states(kernel, target, starts), noise.generators(0, 0, chains)
-    scales = Tuner(kernel, kernel.parameters(target), chains, 0).scales(0, steps)
+    scales = tile.given_scales(kernel, target, (chains, steps))
     constants = kernel, target
     example = [jax.tree.map(lambda leaf: leaf[0], carry), jax.tree.map(lambda a: a[0, 0], scales)]
     ours = lanes.scan(tile.step, constants, *example, registers=16)(constants, carry, scales)

@@ -17,7 +17,6 @@ from limpet.kernels import noise
 from limpet.lanes import functions, primitives
 from limpet.paper import ellipsoid_sphere, two_spheres
 from limpet.run import tile
-from limpet.run.tuning import Tuner
 
 pytestmark = pytest.mark.optimized
 
@@ -202,7 +201,7 @@ def test_steps_are_those_of_xla(q, kernel):
     target = limpet.Target(q, 0.05).freeze(jnp.asarray(starts[0]))
     states = tile.first_states(kernel, target, starts)
     carry, constants = (states, noise.generators(0, 0, width)), (kernel, target)
-    scales = Tuner(kernel, kernel.parameters(target), width, 0).scales(0, steps)
+    scales = tile.given_scales(kernel, target, (width, steps))
     one = jax.tree.map(lambda leaf: leaf[0], (carry, scales))
     one = one[0], jax.tree.map(lambda leaf: leaf[0], one[1])
     zero = tile._zero(target, *one[0])

@@ -61,7 +61,7 @@ Draws = Annotated[int, typer.Option(help="Draws per chain.")]
 Chains = Annotated[int | None, typer.Option(help="Default: one per start, or many.")]
 Warmup = Annotated[
     int | None,
-    typer.Option(help="Steps per chain before draws.", show_default="as many as it takes"),
+    typer.Option(help="Steps per chain before draws.", show_default="as needed"),
 ]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same draws.")]
 Jitter = Annotated[float, typer.Option(help="How far apart to start.")]

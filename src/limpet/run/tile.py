@@ -72,6 +72,13 @@ def _start(constants, x) -> State:
     return kernel.start(target, x)
 
 
+def given_scales(kernel: Kernel, target: Target, shape: tuple[int, int]) -> dict:
+    """The sizes of a kernel as it is, by name: for steps (chain, step) without a warm-up."""
+    sizes = kernel.parameters(target)
+    names = [name for tunable in kernel.tunables for name in tunable.names]
+    return {name: np.full(shape, float(sizes[name])) for name in names}
+
+
 def step(constants, carry, scales: dict):
     """One step of one chain: its new state and generator, and its line of the trace."""
     (kernel, target), (state, generator) = constants, carry

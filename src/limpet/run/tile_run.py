@@ -83,7 +83,13 @@ class TileRun:
 
     def _states_at(self, points: np.ndarray):
         """States at points of the user's."""
-        return tile.first_states(self.kernel, self.framed, self.framed.coordinates(points))
+        states = tile.first_states(self.kernel, self.framed, self.framed.coordinates(points))
+        # Rounding goes with the user's numbers, also where these are far from the frame's centre.
+        frame, u = self.warmup.shape.frame, points
+        if self.bonds is not None:
+            u = self.bonds.forest.differences(points)
+        reach = np.linalg.norm(frame._replace(centre=0.0).shrink(u), axis=1)
+        return states._replace(reach=jnp.maximum(states.reach, reach))
 
     @property
     def chains(self) -> range:
