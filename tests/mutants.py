@@ -172,8 +172,8 @@ SAS_MUTANTS = {
     ),
     "reverse check satisfied by any root": _one(
         "kernels.moves",
-        "kernel.reverse_tolerance * _length",
-        "1e12 * kernel.reverse_tolerance * _length",
+        "kernel.reverse_tolerance * length_of",
+        "1e12 * kernel.reverse_tolerance * length_of",
     ),
     "Newton cap larger back than forward": _one(
         "kernels.moves",
