@@ -108,6 +108,11 @@ def test_a_tile_is_the_same_wherever_it_is_advanced(kind):
     assert ours.keys() == theirs.keys()
     for name in ours.keys() - PHASES.keys():
         np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+    first, last = run.first_and_last()
+    # in one frame, with points of the user's: on the cylinder, whose gradient is as long everywhere
+    assert np.abs(np.hypot(*last.x.T[:2]) - 1).max() < 0.3
+    lengths = [np.median(np.linalg.norm(state.normals, axis=(1, 2))) for state in (first, last)]
+    assert lengths[0] == pytest.approx(lengths[1], rel=0.2)
     scale = run.warmup.shape.frame.scale
     assert scale.max() > 20 * scale.min()  # it learned while it travelled
     assert not np.array_equal(run.warmup.tuner.centres, np.zeros(len(run.warmup.tuner.centres)))

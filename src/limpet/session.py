@@ -4,8 +4,6 @@ import threading
 import time
 from collections.abc import Sequence
 
-import jax
-import numpy as np
 import xarray as xr
 
 from limpet.draws.sink import DrawSink
@@ -92,9 +90,7 @@ class Session:
 
     def _result(self, signal_number, phase):
         for tile in self.tiles:
-            advice.warn_of_singular_surface(
-                tile.first_states, jax.tree.map(np.asarray, tile.states)
-            )
+            advice.warn_of_singular_surface(*tile.first_and_last())
         stuck = [tile for tile in self.tiles if tile.stuck.any()]
         if stuck:
             remains = self.sink.remains(self.tiles)

@@ -14,6 +14,7 @@ import numpy as np
 from limpet.geometry.bonds import bonds_of
 from limpet.kernels import noise
 from limpet.kernels.base import Kernel
+from limpet.kernels.states import State
 from limpet.run import tile
 from limpet.run.clock import PHASES
 from limpet.run.collect import Collector
@@ -202,6 +203,14 @@ class TileRun:
         most = tile.blocks_at_once(len(self.starts), self.block)
         most = min(most, np.ceil(LOOK / self.pace))
         return int(np.clip(np.ceil(self.steps_left / self.block), 1, most))
+
+    def first_and_last(self) -> tuple[State, State]:
+        """The chains' states at their starts and now, in one frame; the latter at the user's x."""
+        last = jax.tree.map(np.asarray, self.states)
+        if self.warmup.shape.frame.is_plain and self.bonds is None:
+            return self.first_states, last
+        x = np.asarray(jax.vmap(self.framed.point)(self.states.x))
+        return jax.tree.map(np.asarray, self._states_at(self.starts)), last._replace(x=x)
 
     def figures(self) -> dict[str, np.ndarray]:
         """What is told of it beside its draws: counts, step sizes and times, by name."""
