@@ -208,7 +208,8 @@ def test_arviz(draws, tmp_path):
     arviz.plot_trace(handed)
     plt.close("all")  # which ArviZ leaves open
     groups = handed.children if isinstance(handed, xr.DataTree) else handed.groups()
-    assert set(groups) == set(draws.children) == {"posterior", "surface", "sample_stats", "moves"}
+    expected = {"posterior", "surface", "sample_stats", "moves", "scale"}
+    assert set(groups) == set(draws.children) == expected
     np.testing.assert_array_equal(handed["posterior"]["place"], draws["posterior"]["place"])
     if sys.version_info < (3, 12):
         assert isinstance(handed, arviz.InferenceData)

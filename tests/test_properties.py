@@ -87,7 +87,7 @@ def many_looks(blocks):
 def check_same(draws, whole, *, counted):
     """Bit for bit the first draws of the whole run."""
     made = draws["posterior"].sizes["draw"]
-    for group in set(whole.children) - {"moves"}:
+    for group in set(whole.children) - {"moves", "scale"}:
         assert set(draws[group].data_vars) == set(whole[group].data_vars)
         for name, array in draws[group].data_vars.items():
             np.testing.assert_array_equal(array, whole[group][name][:, :made])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import limpet
-from limpet.kernels import base
+from limpet.kernels import Outcome
 from limpet.paper import ellipsoid_sphere
 from limpet.run import tile
 
@@ -24,7 +24,7 @@ def draws():
 
 
 def test_groups_and_shapes(draws):
-    assert set(draws.children) == {"posterior", "sample_stats", "surface", "moves"}
+    assert set(draws.children) == {"posterior", "sample_stats", "surface", "moves", "scale"}
     assert dict(draws["posterior"].sizes) == {"chain": 4, "draw": 50, "x_dim": 3}
     assert dict(draws["surface"].sizes) == {"chain": 4, "draw": 50, "x_dim": 3}
     assert np.isfinite(draws["posterior"]["x"]).all()
@@ -114,7 +114,7 @@ def test_a_users_own_scan_samples_the_same_law():
     x, on, outcome = jax.vmap(chain)(start, jax.random.split(jax.random.key(0), 64))
     off = ~np.asarray(on)
     assert off.mean() == pytest.approx(0.2, abs=0.02)
-    assert (np.asarray(outcome) == base.Outcome.ACCEPTED).mean() > 0.5
+    assert (np.asarray(outcome) == Outcome.ACCEPTED).mean() > 0.5
     q = jax.vmap(ellipsoid_sphere)(np.asarray(x)[off])
     # |q / eps|^2 is chi-squared with two degrees of freedom, but for curvature
     assert np.mean((q / 0.05) ** 2) == pytest.approx(1, abs=0.1)

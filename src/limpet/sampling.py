@@ -140,12 +140,12 @@ def sample(
     Returns
     -------
     xarray.DataTree
-        Groups `posterior`, `sample_stats` and `moves`, in ArviZ's schema; `attrs` has kernel,
-        parameters (as tuned), steps, acceptance and counts, and where the time went: `seconds` for
-        the draws, before that `start_seconds` (tracing, and the search for the surface),
-        `compile_seconds` and `warmup_seconds`, and `wall_seconds` in all. They are wall-clock
-        times, of all sessions of a run that was resumed. With a store, draws are read from it as
-        they are used.
+        Groups `posterior`, `sample_stats`, `moves` and `scale`, in ArviZ's schema; `attrs` has
+        kernel, parameters (as tuned), steps, acceptance and counts, and where the time went:
+        `seconds` for the draws, before that `start_seconds` (tracing, and the search for the
+        surface), `compile_seconds` and `warmup_seconds`, and `wall_seconds` in all. They are
+        wall-clock times, of all sessions of a run that was resumed. With a store, draws are read
+        from it as they are used.
 
     Examples
     --------
