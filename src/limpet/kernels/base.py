@@ -94,6 +94,11 @@ class Kernel(abc.ABC):
         """Whether it may run in other linear coordinates: its law is the same in all of them."""
         return True
 
+    @property
+    def learns_frames(self) -> bool:
+        """Whether warm-up is to find such coordinates for it."""
+        return self.takes_frames
+
     def check(self) -> None:  # noqa: B027 (most have nothing more to check)
         """Refuse numbers that do not fit each other."""
 

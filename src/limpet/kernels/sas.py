@@ -153,6 +153,11 @@ class SAS(Kernel):
         return (*paper, Move.SLIDE) if self.slide_probability else paper
 
     @property
+    def learns_frames(self) -> bool:
+        """Only with trajectories: the paper's sampler takes the unknowns as they are."""
+        return is_forced(self.trajectory)
+
+    @property
     def is_forced(self) -> bool:
         """Whether trajectories follow the gradient."""
         return is_forced(self.trajectory)

@@ -70,7 +70,7 @@ class TileRun:
         """In which coordinates chains move, and what warm-up may learn of them."""
         run, n = self.specification, self.starts.shape[1]
         given = None if run.scale in (None, LEARN) else np.array(run.scale)
-        learns = run.scale == LEARN and run.warmup != 0 and self.kernel.takes_frames
+        learns = run.scale == LEARN and run.warmup != 0 and self.kernel.learns_frames
         bonds = bonds_of(self.target, self.starts, run.layout.widths) if learns else None
         may_be_full = bonds is None and self.target.colouring is None
         return bonds, Shape(n, learns, may_be_full, given)

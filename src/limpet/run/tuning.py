@@ -200,6 +200,8 @@ class Tuner:
                 self.centres[k] = 0.0
             elif tunable.may_grow:
                 self.centres[k] = np.clip(self.centres[k] + shift, -DECADES, DECADES)
+            else:  # it would only ever fall
+                self.centres[k] = 0.0
         if centres is not None:
             self.centres = centres.copy()
         self.narrowed = min(self.narrowed, max(0.0, 1 - self.pace))

@@ -26,6 +26,8 @@ TRIALS = 2_048  # steps of all chains together in a round, about, for each kind 
 SHORTEST_ROUND, LONGEST_ROUND = 16, 64  # steps
 QUIET = 2  # rounds in which nothing changes, after which rounds end
 LAST_ROUNDS = 3  # of a given number, in which sizes settle: the frame does not change in them
+LEAST_ACCEPTED = 0.25  # of proposals in a round whose draws tell a shape: a choice
+MOST_CHANGES = 8  # of the frame: a width of a million needs four
 LONG = 12  # slides of a trajectory from which on a triangular frame is tried, for it may save some
 POLISHED = 1.2  # ratio of widths up to which a frame is left alone when all is settled: a choice
 BETTER = 1.25  # times as many effective draws per slide, by which it must be better: it costs more
@@ -57,6 +59,7 @@ class Warmup:
         self.steps = -1 if steps is None else steps  # of all warm-up; -1 while it is not known
         self.before = np.zeros(len(self.tuner.centres) + 1)  # sizes and worth of a diagonal frame
         self.diagonal = np.zeros((2, starts.shape[1]))  # its centre and scale
+        self.changes = 0  # of the frame
         self.polished = 0  # whether the frame was looked at once more, when all was settled
         self.trial = 0  # of a triangular frame: 0 not yet, 1 under way, 2 over
 
@@ -89,8 +92,10 @@ class Warmup:
         self.rounds += 1
         self.spent += self.round * self.tuner.slides
         frame, centres = None, None
-        if self.rounds > 1 and (self.adaptive or self.rounds <= self.most - LAST_ROUNDS):
-            frame = self._learn_frame(z[:, 1:], same)  # the first round is too wild to look at
+        # the first round is too wild to look at, and chains that are stuck tell nothing
+        looks = self.rounds > 1 and np.mean(trace.acceptance) >= LEAST_ACCEPTED
+        if looks and (self.adaptive or self.rounds <= self.most - LAST_ROUNDS):
+            frame = self._learn_frame(z[:, 1:], same)
         self.quiet = self.quiet + 1 if same and frame is None else 0
         ends = self.rounds >= self.most or self.spent >= MOST_WORK
         if (ends or self.quiet >= QUIET) and self._was_better():
@@ -104,6 +109,8 @@ class Warmup:
 
     def _learn_frame(self, z: np.ndarray, same: bool) -> Frame | None:
         """The frame that the last draws ask for, if it is another one."""
+        if self.changes > MOST_CHANGES:
+            return None
         worth = min(1.0, self.tuner.worth * self.tuner.slides)
         frame = self.shape.learn(z, worth)
         frame = self._full_frame(z, worth) if frame is None else frame
@@ -111,6 +118,10 @@ class Warmup:
             self.polished = 1  # what was found on the way may be improved now that chains mix
             if not self.shape.frame.is_plain:
                 frame = self.shape.learn(z, worth, POLISHED)
+        self.changes += frame is not None
+        if self.changes > MOST_CHANGES:  # there is no telling: take the unknowns as they are
+            self.trial = 2
+            return Frame.plain(z.shape[2])
         return frame
 
     def _full_frame(self, z: np.ndarray, worth: float) -> Frame | None:
@@ -140,15 +151,16 @@ class Warmup:
 
     def snapshot(self) -> dict[str, np.ndarray]:
         """All that it knows, by name."""
-        whole = [self.rounds, self.quiet, self.learned_at, self.trial, self.spent, self.polished]
+        whole = [self.rounds, self.quiet, self.learned_at, self.trial, self.spent]
+        whole += [self.polished, self.changes]
         known = {"warmup": np.array(whole, int), "diagonal_sizes": self.before}
         known |= {"diagonal_frame": self.diagonal, "warmup_steps": np.int64(self.steps)}
         return known | self.tuner.snapshot() | self.shape.snapshot()
 
     def restore(self, snapshot: dict[str, np.ndarray]):
         """Go on from a snapshot."""
-        whole = snapshot["warmup"].tolist()
-        self.rounds, self.quiet, self.learned_at, self.trial, self.spent, self.polished = whole
+        *whole, self.polished, self.changes = snapshot["warmup"].tolist()
+        self.rounds, self.quiet, self.learned_at, self.trial, self.spent = whole
         self.steps = int(snapshot["warmup_steps"])
         self.before = snapshot["diagonal_sizes"].copy()
         self.diagonal = snapshot["diagonal_frame"].copy()
