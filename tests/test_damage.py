@@ -241,7 +241,9 @@ def test_chunks_in_each_others_places_are_refused(stores, copied, name):
 def test_a_chunk_of_another_run_or_array_is_refused(stores, copied, name):
     path = copied()
     for file in chunks_of(path, name):
-        replaced(file, (stores[1] / file.relative_to(path)).read_bytes())
+        other = stores[1] / file.relative_to(path)
+        if other.is_file():  # one may be ahead
+            replaced(file, other.read_bytes())
     if name == "limpet/start":
         with pytest.raises(limpet.StoreError, match="of another place or run"):
             limpet.resume(path, TARGET, progress=False)
