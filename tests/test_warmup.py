@@ -193,7 +193,7 @@ def test_a_triangular_frame_that_is_no_better_is_given_up():
     shape = Shape(2, learns=True, may_be_full=True)
     warmup = Warmup(limpet.Lifted(), given, np.zeros((128, 2)), None, False, shape)
     tuner = warmup.tuner
-    tuner.centres[1], tuner.worth = np.log10(20 / 8), 0.1
+    tuner.centres[1], tuner.worth, tuner.narrowed = np.log10(20 / 8), 0.1, 2.0
     z = np.random.default_rng(0).normal(size=(128, 16, 2)) @ np.array([[1.0, 0.99], [0.0, 0.1]])
     full = warmup._full_frame(z, 1.0)
     assert full.scale.shape == (2, 2)

@@ -101,6 +101,11 @@ class Tuner:
         """Slides of a trajectory, as found; 1 where that is not the tuner's to find."""
         return max((self._size(k) for k, t in enumerate(self.tunables) if t.whole), default=1.0)
 
+    @property
+    def knows_slides(self) -> bool:
+        """Whether that number has been tried in more than one round, so that it is no accident."""
+        return self.worth > 0 and self.narrowed >= 1.5
+
     def _size(self, k: int) -> float:
         tunable = self.tunables[k]
         return float(_turn(tunable, self.given[tunable.names[0]], self.centres[k]))

@@ -25,7 +25,7 @@ MOST_WORK = 2**16  # slides of a chain in rounds that end by themselves; twice t
 TRIALS = 2_048  # steps of all chains together in a round, about, for each kind of move
 SHORTEST_ROUND, LONGEST_ROUND = 16, 64  # steps
 QUIET = 2  # rounds in which nothing changes, after which rounds end
-LAST_ROUNDS = 3  # of a given number, in which sizes settle: the frame does not change in them
+LAST_ROUNDS = 3  # in which sizes settle: the frame does not change in them
 LEAST_ACCEPTED = 0.25  # of proposals in a round whose draws tell a shape: a choice
 MOST_CHANGES = 8  # of the frame: a width of a million needs four
 LONG = 12  # slides of a trajectory from which on a triangular frame is tried, for it may save some
@@ -94,7 +94,9 @@ class Warmup:
         frame, centres = None, None
         # the first round is too wild to look at, and chains that are stuck tell nothing
         looks = self.rounds > 1 and np.mean(trace.acceptance) >= LEAST_ACCEPTED
-        if looks and (self.adaptive or self.rounds <= self.most - LAST_ROUNDS):
+        # sizes in a new frame want rounds of their own
+        looks &= self.rounds <= self.most - LAST_ROUNDS and self.spent < MOST_WORK / 2
+        if looks:
             frame = self._learn_frame(z[:, 1:], same)
         self.quiet = self.quiet + 1 if same and frame is None else 0
         ends = self.rounds >= self.most or self.spent >= MOST_WORK
@@ -127,7 +129,7 @@ class Warmup:
     def _full_frame(self, z: np.ndarray, worth: float) -> Frame | None:
         """A triangular frame, if trajectories are so long that it may make them shorter."""
         tuner, shape = self.tuner, self.shape
-        if self.trial or not tuner.worth or tuner.slides < LONG:
+        if self.trial or not tuner.knows_slides or tuner.slides < LONG:
             return None
         frame = shape.full(z, worth)
         if frame is not None:
