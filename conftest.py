@@ -12,6 +12,7 @@ import sys
 import tempfile
 
 import pytest
+from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
 
 QUICK = "JAX_DISABLE_MOST_OPTIMIZATIONS"
@@ -27,6 +28,12 @@ if OURS:
 assert "limpet" not in sys.modules, "limpet was imported before its shapes could be checked"
 INSIDE = ["limpet.kernels", "limpet.geometry.linalg", "limpet.geometry.metric"]
 install_import_hook([*INSIDE, "limpet.geometry.projection"], "beartype.beartype")
+
+# The same examples in every run; a busy machine is no failure.
+settings.register_profile(
+    "limpet", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("limpet")
 
 # a suite started in the background ignores Ctrl-C, and so would the programs that it starts
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -121,7 +121,7 @@ def test_mcse_is_arvizs_where_chains_do_not_alternate(rho, chains, draws):
     assert np.mean(ratios) == pytest.approx(1, abs=0.02)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     chains=st.sampled_from([1, 3, 5, 129, 130]),
     draws=st.integers(2, 90),

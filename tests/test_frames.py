@@ -297,7 +297,7 @@ def test_a_chain_keeps_its_exact_law_in_bonds():
 # Forests.
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.integers(10, 24),
     st.integers(0, 6),

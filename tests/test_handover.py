@@ -135,7 +135,7 @@ numbers = st.integers() | st.floats(allow_nan=False) | st.none() | st.booleans()
 mappings = st.recursive(texts | numbers, lambda inner: st.dictionaries(texts, inner, max_size=3))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.dictionaries(texts, mappings, max_size=3))
 def test_any_nested_attribute_survives_netcdf(given):
     tree = xr.DataTree(xr.Dataset(attrs=nest({"given": given})))

@@ -163,7 +163,7 @@ def check_run(model, chains, asked, thin, warmup, seed, workers, blocks, stored,
             check_same(draws, whole(asked), counted=complete)
 
 
-QUIET = {"deadline": None, "derandomize": True, "suppress_health_check": list(HealthCheck)}
+QUIET = {"suppress_health_check": list(HealthCheck)}
 
 
 @settings(max_examples=60, **QUIET)

@@ -37,7 +37,7 @@ def shifted(factor, x, by):
 
 @pytest.mark.parametrize("function", [few, many, refused])
 @pytest.mark.parametrize("apart", [False, True])
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(count=st.integers(1, 130))
 def test_of_any_number_of_rows(function, apart, count):
     x = np.random.default_rng(count).normal(size=(count, 5))

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import limpet
@@ -40,7 +40,6 @@ def test_on_is_off_backwards():
     assert (off.begins_on, off.ends_on) == (on.ends_on, on.begins_on)
 
 
-@settings(deadline=None)  # the first call compiles
 @given(
     off=st.floats(0.01, 1),
     on=st.floats(0.01, 1),

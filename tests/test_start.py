@@ -110,7 +110,7 @@ def cloud(seed, dimension, count):
 
 
 @given(st.integers(0, 10**6), st.integers(1, 16), st.integers(4, 60), st.integers(4, 60))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_pieces_that_are_far_apart_are_told_apart(seed, dimension, first, second):
     far = 10 * 16 ** (1 / dimension) * np.eye(dimension + 1)[0]  # beyond any gap within a sphere
     x = np.concatenate([cloud(seed, dimension, first), far + cloud(seed + 1, dimension, second)])
