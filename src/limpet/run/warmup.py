@@ -173,7 +173,7 @@ class Warmup:
 def _stretch(then: Frame, now: Frame) -> np.ndarray:
     """How many times as long the axes of z are as before."""
     if then.scale.ndim == now.scale.ndim == 1:
-        return now.scale / then.scale
+        return now.scale / then.scale  # but for a few directions
     was, new = (np.diag(f.scale) if f.scale.ndim == 1 else f.scale for f in (then, now))
     return np.linalg.svd(np.linalg.solve(was, new), compute_uv=False)
 
