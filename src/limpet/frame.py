@@ -57,6 +57,16 @@ class Frame(NamedTuple):
         diagonal = self.scale.ndim == 1 and self.along is None
         return diagonal and not self.centre.any() and bool((self.scale == 1).all())
 
+    @property
+    def widths(self) -> np.ndarray:
+        """How far each coordinate goes, of a z of length one that is random."""
+        if self.scale.ndim == 2:
+            return np.linalg.norm(self.scale, axis=1)
+        if self.along is None:
+            return self.scale
+        longer = (1 + self.along.extra) ** 2 - 1
+        return self.scale * np.sqrt(1 + self.along.vectors**2 @ longer)
+
     def stretch(self, z: Vector) -> Vector:
         """From z to c + B z."""
         if self.scale.ndim == 2:

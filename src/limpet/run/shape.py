@@ -22,7 +22,9 @@ DRAWS_APART = 16  # steps of a chain that count as one independent draw, until c
 NOISE = 3.0  # standard errors by which ratios of widths may be off
 NARROWEST = 1e-5  # of the widest: beyond it digits go
 QUANTILES = (0.1587, 0.8413)  # one standard deviation from the middle of a Gaussian
-MOST_FULL = 128  # unknowns up to which a B that is no diagonal is triangular: it has as many squared
+MOST_FULL = (
+    128  # unknowns up to which a B that is no diagonal is triangular: it has as many squared
+)
 DRAWS_FOR_FULL = 4  # times as many as unknowns are needed to tell how these go together
 MOST_ROWS = 2_048  # that are looked at: widths are known to a few per cent by them
 TINY = 1e-300
@@ -52,14 +54,6 @@ class Shape:
     def is_directed(self) -> bool:
         """Whether B stretches a few directions."""
         return self.frame.along is not None
-
-    @property
-    def widths(self) -> np.ndarray:
-        """How far each coordinate goes, of a z of length one that is random."""
-        _, scale, along = self.frame
-        if along is not None:
-            return scale * np.sqrt(1 + along.vectors**2 @ ((1 + along.extra) ** 2 - 1))
-        return np.linalg.norm(scale, axis=1) if self.is_full else scale
 
     def learn(self, z: np.ndarray, worth: float, settled: float = SETTLED) -> Frame | None:
         """The frame after a round with draws at these z (chain, step, n); None if as it was.
@@ -134,8 +128,7 @@ class Shape:
         if found is None:
             return None
         more, along = found
-        scale = unit_determinant(widths * more) * np.exp(-np.mean(np.log1p(along.extra)))
-        return Frame(middle, scale, along)
+        return Frame(middle, unit_determinant(widths * more, along), along)
 
     def _directed_again(
         self,
@@ -177,10 +170,11 @@ class Shape:
         self.frame = Frame(snapshot["frame_centre"].copy(), scale, along)
 
 
-def unit_determinant(scale: np.ndarray) -> np.ndarray:
-    """The same shape with determinant one."""
+def unit_determinant(scale: np.ndarray, along: Directions | None = None) -> np.ndarray:
+    """The same shape with determinant one, that of directions stretched before it included."""
     axes = np.abs(np.diag(scale) if scale.ndim == 2 else scale)
-    return scale / np.exp(np.mean(np.log(axes)))
+    longer = 0.0 if along is None else np.sum(np.log1p(along.extra)) / len(axes)
+    return scale / np.exp(np.mean(np.log(axes)) + longer)
 
 
 def _latest(z: np.ndarray, worth: float) -> tuple[np.ndarray, float]:
