@@ -67,8 +67,8 @@ class Frame(NamedTuple):
         longer = (1 + self.along.extra) ** 2 - 1
         return self.scale * np.sqrt(1 + self.along.vectors**2 @ longer)
 
-    def stretch(self, z: Vector) -> Vector:
-        """From z to c + B z."""
+    def stretch(self, z: Any) -> Any:
+        """From z to c + B z; of many points, too, unless B is triangular."""
         if self.scale.ndim == 2:
             return self.centre + jnp.tril(self.scale) @ z
         y = z if self.along is None else self.along.stretch(z)

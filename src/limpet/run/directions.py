@@ -1,4 +1,4 @@
-"""A few directions in which draws are much wider than in all others, found by fewer draws than that.
+"""A few directions in which draws are much wider than in all others, from few draws.
 
 Draws of covariance D (I + U diag((1 + s)^2 - 1) U^T) D are round in z, where x = D (I + U diag(s)
 U^T) z. This is factor analysis: widths D and directions U are found in turn. What chance makes of

@@ -102,7 +102,7 @@ class Shape:
         return Frame(self.frame.centre + self.frame.scale @ middle, scale)
 
     def full(self, z: np.ndarray, worth: float) -> Frame | None:
-        """A frame whose B is no diagonal, if it would make draws at these z (chain, step, n) rounder.
+        """A frame whose B is no diagonal, if draws at these z (chain, step, n) are rounder in it.
 
         They count as round if no direction is `ROUND_ENOUGH` times as wide as another; beyond
         `MOST_FULL` unknowns, as most are.

@@ -104,7 +104,7 @@ class Warmup:
         self.quiet = self.quiet + 1 if same and frame is None else 0
         ends = self.rounds >= self.most or self.spent >= MOST_WORK
         if (ends or self.quiet >= QUIET) and self._was_better():
-            frame, centres = Frame(*self.diagonal), self.before[:-1]
+            frame, centres = Frame(self.diagonal[0], self.diagonal[1]), self.before[:-1]
         if frame is not None:
             self.tuner.begin_again(_stretch(self.shape.frame, frame), centres)
             self.shape.frame, self.quiet = frame, 0
@@ -123,7 +123,9 @@ class Warmup:
             self.polished = 1  # what was found on the way may be improved now that chains mix
             if not self.shape.frame.is_plain:
                 frame = self.shape.learn(z, worth, POLISHED)
-        self.changes += frame is not None
+        if frame is None:
+            return None
+        self.changes += 1
         if self.changes > MOST_CHANGES:  # there is no telling: take the unknowns as they are
             self.trial = 2
             self.unsettled = _unsettled(self.shape.frame, frame)
