@@ -4,7 +4,7 @@ A target in a frame is held against the same target written by hand in these coo
 the same random numbers end at the same places, with the same acceptance. What those moves satisfy
 is in test_identities.py.
 
-The exact laws below have 157 p-values, each at a level of 5e-5 / 157 = 3.2e-7, so that all of them
+The exact laws below have 206 p-values, each at a level of 5e-5 / 206 = 2.4e-7, so that all of them
 together raise a false alarm in at most 5e-5 of all choices of seeds.
 """
 
@@ -26,11 +26,13 @@ from models import CASES
 import limpet
 from limpet import derivatives
 from limpet import frame as frames
-from limpet.frame import Frame
+from limpet.frame import Directions, Frame
 from limpet.geometry.bonds import bonds_of
+from limpet.run import shape as shapes
+from limpet.run.shape import unit_determinant
 from limpet.sparse import forest as forests
 
-LEVEL = 5e-5 / 157
+LEVEL = 5e-5 / 206
 PAIRS = 64
 EPS = 0.1
 
@@ -41,14 +43,26 @@ def some_frame(n, kind, seed=0):
     scale = np.exp(rng.normal(size=n) * 0.4)
     if kind == "full":
         scale = np.diag(scale) + np.tril(rng.normal(size=(n, n)), -1) * 0.3
-    axes = np.diag(scale) if kind == "full" else scale
-    return Frame(rng.normal(size=n), scale / np.exp(np.mean(np.log(axes))))
+    along = None
+    if kind == "directed":  # one direction becomes wider, one narrower, and one is not used
+        vectors = np.linalg.qr(rng.normal(size=(n, 2)))[0]
+        along = Directions(np.pad(vectors, [(0, 0), (0, 1)]), np.array([1.5, -0.4, 0.0]))
+    return Frame(rng.normal(size=n), unit_determinant(scale, along), along)
+
+
+def matrix_of(frame):
+    """B of a frame."""
+    B = frame.scale if frame.scale.ndim == 2 else np.diag(frame.scale)
+    if frame.along is None:
+        return B
+    U, s = frame.along
+    return B @ (np.eye(len(B)) + U @ np.diag(s) @ U.T)
 
 
 def by_hand(target, frame, forest=None):
     """The target in a frame, as somebody would write it who has never heard of frames."""
     n = len(frame.centre)
-    B = frame.scale if frame.scale.ndim == 2 else np.diag(frame.scale)
+    B = matrix_of(frame)
     T = np.eye(n)
     if forest is not None:
         for block, parent in zip(forest.blocks, forest.parents, strict=True):
@@ -113,7 +127,7 @@ def points_of(case):
     return limpet.find_start(target, start, PAIRS, seed=1)
 
 
-@pytest.mark.parametrize("kind", ["diagonal", "full"])
+@pytest.mark.parametrize("kind", ["diagonal", "full", "directed"])
 @pytest.mark.parametrize("name", KERNELS)
 def test_moves_in_a_frame_are_those_of_the_target_written_in_it(name, kind):
     target, (kernel, choices) = CASES["ellipsoid-sphere"].target, KERNELS[name]
@@ -201,7 +215,7 @@ def test_values_and_normals_in_bonds_are_those_by_hand():
 
 
 MUTANTS = {
-    "no centre": (frames, "Frame", "return self.centre + self.scale * z", "return self.scale * z"),
+    "no centre": (frames, "Frame", "return self.centre + self.scale * y", "return self.scale * y"),
     "upside down": (frames, "Frame", "/ self.scale\n", "* self.scale\n"),
     "entries in old units": (
         forests,
@@ -215,15 +229,61 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("name", MUTANTS)
-def test_mutants_are_caught(name, monkeypatch):
-    module, kind, old, new = MUTANTS[name]
+def mutated(module, old, new, monkeypatch):
+    """A module with one thing wrong, beside the right one."""
     source = inspect.getsource(module)
     assert old in source
     mutant = types.ModuleType(module.__name__)
     monkeypatch.setitem(__import__("sys").modules, module.__name__, mutant)
     exec(source.replace(old, new), mutant.__dict__)
     monkeypatch.undo()
+    return mutant
+
+
+DIRECTED_MUTANTS = {
+    "longer, not shorter": (frames, "-self.extra / (1 + self.extra)", "self.extra"),
+    "shorter by as much": (frames, "-self.extra / (1 + self.extra)", "-self.extra"),
+    "determinant forgotten": (shapes, "np.sum(np.log1p(along.extra)) / len(axes)", "0.0"),
+    "mean over directions": (
+        shapes,
+        "np.sum(np.log1p(along.extra)) / len(axes)",
+        "np.log1p(along.extra).mean()",
+    ),
+}
+
+
+def inconsistency_of_directions(frames, shapes):
+    """How far a frame with directions is from its matrix, and that from determinant one."""
+    frame = some_frame(5, "directed")
+    along = frames.Directions(*frame.along)
+    frame = frames.Frame(frame.centre, shapes.unit_determinant(frame.scale, along), along)
+    B, z = matrix_of(frame), np.random.default_rng(0).normal(size=(4, 5))
+    u = frame.centre + z @ B.T
+    return max(
+        np.abs(frame.stretch(z) - u).max(),
+        np.abs(frame.shrink(u) - z).max(),
+        np.abs(frame.shrink(jnp.asarray(u[0])) - z[0]).max(),
+        np.abs(frame.widths - np.linalg.norm(B, axis=1)).max(),
+        abs(np.linalg.slogdet(B)[1]),
+    )
+
+
+def test_directions_are_stretched_as_by_hand():
+    assert inconsistency_of_directions(frames, shapes) < 1e-12
+
+
+@pytest.mark.parametrize("name", DIRECTED_MUTANTS)
+def test_mutants_of_directions_are_caught(name, monkeypatch):
+    module, old, new = DIRECTED_MUTANTS[name]
+    mutant = mutated(module, old, new, monkeypatch)
+    both = (mutant, shapes) if module is frames else (frames, mutant)
+    assert inconsistency_of_directions(*both) > 1e-3
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutants_are_caught(name, monkeypatch):
+    module, kind, old, new = MUTANTS[name]
+    mutant = mutated(module, old, new, monkeypatch)
     for key, value in vars(getattr(mutant, kind)).items():
         if isinstance(value, types.FunctionType):
             monkeypatch.setattr(getattr(module, kind), key, value)
@@ -233,7 +293,7 @@ def test_mutants_are_caught(name, monkeypatch):
 # Exact laws.
 
 
-@pytest.mark.parametrize("kind", ["diagonal", "full"])
+@pytest.mark.parametrize("kind", ["diagonal", "full", "directed"])
 @pytest.mark.parametrize("number", [71, 3])
 def test_the_exact_law_is_kept_in_a_frame(number, kind):
     problem = exact.random_problem(number)

@@ -83,11 +83,38 @@ def test_all_phases_in_words():
         assert progress.line(now) == f"limpet: {text}"
 
 
+OPEN = NOW._replace(steps=160, ends_by_itself=True)
+
+
+def test_a_warm_up_that_ends_by_itself_says_so():
+    begins = "limpet: 128 chains, warming up, step 160 of at most 1,000, "
+    found = "sizes found, until chains agree, at most 0:40 left, 0:12 elapsed"
+    assert progress.line(OPEN) == begins + found
+    learning = OPEN._replace(settled=1, seconds_left=None)
+    assert progress.line(learning) == f"{begins}sizes settled in 1 of 2 rounds, 0:12 elapsed"
+    drawing = OPEN._replace(phase="draws")
+    assert progress.line(drawing) == progress.line(NOW._replace(phase="draws"))
+
+
+def test_time_left_is_told_only_once_sizes_are_found(monkeypatch):
+    monkeypatch.setattr(session, "LOOK", 0.001)
+    told = []
+    sample(warmup=None, progress=told.append)
+    warming = [now for now in told if now.phase == "warmup"]
+    assert all(now.ends_by_itself and now.warmup <= 1_064 for now in warming)
+    learning = [now.settled is not None for now in warming]
+    assert learning == sorted(learning, reverse=True)
+    assert any(learning)
+    assert all(now.seconds_left is None for now in warming if now.settled is not None)
+    assert any(now.seconds_left for now in warming if now.settled is None)
+    assert not any(now.settled for now in told if now.phase != "warmup")
+
+
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 200])
-@pytest.mark.parametrize("phase", progress.DOING)
+@pytest.mark.parametrize("phase", [*progress.DOING, "open"])
 def test_panels_fit(width, phase):
     console = rich.console.Console(file=io.StringIO(), width=width)
-    console.print(progress.panel(NOW._replace(phase=phase), width))
+    console.print(progress.panel(OPEN if phase == "open" else NOW._replace(phase=phase), width))
     assert isinstance(console.file, io.StringIO)
     rows = console.file.getvalue().splitlines()
     assert max(map(len, rows)) <= width

@@ -7,7 +7,7 @@ import xarray as xr
 
 import limpet
 from limpet.kernels.states import Move, Outcome
-from limpet.report.advice import MOST_NAMED, causes, name_chains
+from limpet.report.advice import MOST_NAMED, causes, first_few
 from limpet.report.summary import digits
 from limpet.report.variables import measure_variables
 
@@ -53,8 +53,8 @@ def test_a_summary_shows_names_that_are_there_twice():
 
 
 def test_chains_are_named_up_to_a_number():
-    assert name_chains([3, 5]) == "3, 5"
-    named = name_chains(np.arange(MOST_NAMED + 2))
+    assert first_few([3, 5]) == "3, 5"
+    named = first_few(np.arange(MOST_NAMED + 2))
     assert named.endswith(f"{MOST_NAMED - 1} and 2 more")
 
 

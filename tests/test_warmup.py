@@ -5,8 +5,14 @@ import numpy as np
 import pytest
 
 import limpet
+from limpet import sampling
+from limpet.coordinates import Coordinates
 from limpet.frame import Frame
+from limpet.layout import read_points
+from limpet.run import warmup as warmups
+from limpet.run.clock import PHASES
 from limpet.run.shape import Shape, unit_determinant
+from limpet.run.tile_run import TileRun
 from limpet.run.warmup import LONGEST, Warmup, round_steps
 
 QUIET = {"progress": False, "seed": 5}
@@ -68,6 +74,88 @@ def test_unknowns_that_go_together_are_sampled_as_if_they_did_not():
     easy = limpet.sample(plain, start, draws=300, **QUIET)
     hard = limpet.sample(turned, turned_start, draws=300, **QUIET)
     assert projections(hard) < 3 * projections(easy)
+
+
+def wide(n, directions, ratio):
+    """A sphere with a density on it, some directions of it stretched; and the same left round."""
+    U = np.linalg.qr(np.random.default_rng(0).normal(size=(n, directions)))[0]
+
+    def q(y):
+        return jnp.array([jnp.sum(y**2) - n]) / (2 * np.sqrt(n))
+
+    def log_density(y):
+        return -jnp.sum(((y - 0.5) * jnp.linspace(0.5, 1.0, n)) ** 2) / 2
+
+    def back(x):
+        return x + (1 / ratio - 1) * (U @ (U.T @ x))
+
+    plain = limpet.Target(q, 0.01, log_density=log_density)
+    turned = limpet.Target(lambda x: q(back(x)), 0.01, log_density=lambda x: log_density(back(x)))
+    start = np.ones(n)
+    return (plain, start), (turned, start + (ratio - 1) * (U @ (U.T @ start)))
+
+
+@pytest.mark.slow  # a minute
+def test_a_few_directions_that_are_wider_cost_little():
+    (plain, start), (turned, turned_start) = wide(200, 3, 100.0)
+    easy = limpet.sample(plain, start, draws=300, **QUIET)
+    hard = limpet.sample(turned, turned_start, draws=300, **QUIET)
+    assert projections(hard) < 3 * projections(easy)
+
+
+def test_directions_are_found_in_warm_up_and_carried_on():
+    """By a tile that goes through bytes while directions are on trial."""
+    _, (target, start) = wide(200, 1, 10.0)
+    target = target.freeze(jnp.asarray(start))
+    layout, starts = read_points("start", np.tile(start, (40, 1)))
+    asked = {"draws": 8, "chains": 40, "warmup": None, "thin": 1, "seed": 3, "scale": "learn"}
+    run = sampling._specify(
+        limpet.Lifted(), target, layout, Coordinates(), keep_surface=False, **asked
+    )
+    tile = TileRun(run, limpet.Lifted(), target, 0, starts)
+    while tile.warmup.trial == 0 and tile.warmup.learning:
+        tile.advance()
+    frame = tile.warmup.shape.frame
+    assert frame.along is not None
+    assert frame.along.extra.max() == pytest.approx(9, rel=0.5)  # chains are still travelling
+    tile.advance()
+    other = TileRun.from_bytes(tile.to_bytes())
+    for each in (tile, other):
+        each.advance()
+    ours, theirs = tile.snapshot(), other.snapshot()
+    assert ours.keys() == theirs.keys()
+    for name in ours.keys() - PHASES.keys():
+        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+    np.testing.assert_array_equal(ours["scale"], tile.warmup.shape.frame.widths)
+
+
+def rows_of(n, directions, ratio, rows=(128, 16), seed=0):
+    """Draws of a Gaussian with as many directions that are wider, and the square of its matrix."""
+    rng = np.random.default_rng(seed)
+    U = np.linalg.qr(rng.normal(size=(n, directions)))[0]
+    z = rng.normal(size=(*rows, n))
+    return z + (ratio - 1) * (z @ U) @ U.T, np.eye(n) + (ratio**2 - 1) * U @ U.T
+
+
+@pytest.mark.parametrize(("n", "directions"), [(150, 1), (200, 3), (300, 8)])
+def test_draws_are_round_in_a_frame_with_directions(n, directions):
+    z, covariance = rows_of(n, directions, 100.0)
+    frame = Shape(n, learns=True, may_be_full=True).full(z, 1.0)
+    U, s = frame.along
+    B = frame.scale[:, None] * (np.eye(n) + U * s @ U.T)
+    assert np.linalg.slogdet(B) == pytest.approx((1.0, 0.0), abs=1e-9)
+    inverse = np.linalg.inv(B)
+    widths = np.sqrt(np.linalg.eigvalsh(inverse @ covariance @ inverse.T))
+    assert widths[-1] < 3 * widths[0]  # what chance makes of 1,024 draws: 1.7 to 2.3; 100 before
+
+
+@pytest.mark.parametrize("rows", [(1, 64), (40, 16), (128, 16)])
+@pytest.mark.parametrize("n", [129, 600])
+def test_chance_alone_finds_no_directions(n, rows):
+    shape, rng = Shape(n, learns=True, may_be_full=True), np.random.default_rng(1)
+    z = np.cumsum(rng.normal(size=(*rows, n)), axis=1)
+    assert shape.full(z, 0.0) is None
+    assert shape.full(np.zeros((*rows, n)), 0.0) is None
 
 
 def test_units_that_are_nearly_right_are_left_alone():
@@ -201,7 +289,42 @@ def test_a_triangular_frame_that_is_no_better_is_given_up():
     tuner.worth = 0.11
     assert warmup._was_better()
     assert not warmup._was_better()  # once is enough
-    np.testing.assert_array_equal(warmup.diagonal, np.stack(Frame.plain(2)))
+    np.testing.assert_array_equal(warmup.diagonal, np.stack(Frame.plain(2)[:2]))
+
+
+def test_directions_that_are_no_better_are_given_up():
+    given = {"step_size": 1.0, "steps": 8}
+    shape = Shape(200, learns=True, may_be_full=True)
+    warmup = Warmup(limpet.Lifted(), given, np.zeros((128, 200)), None, False, shape)
+    tuner = warmup.tuner
+    tuner.centres[1], tuner.worth, tuner.narrowed = np.log10(20 / 8), 0.1, 2.0
+    shape.frame = warmup._full_frame(rows_of(200, 2, 10.0)[0], 1.0)
+    assert shape.is_directed
+    restored = Shape(200, learns=True, may_be_full=True)
+    restored.restore(shape.snapshot())
+    np.testing.assert_array_equal(restored.frame.along.vectors, shape.frame.along.vectors)
+    tuner.worth = 0.29
+    assert warmup._was_better()
+    shape.frame = Frame(*warmup.diagonal)
+    assert {n: a.shape for n, a in restored.snapshot().items()} == {
+        n: a.shape for n, a in shape.snapshot().items()
+    }
+    restored.restore(shape.snapshot())
+    assert restored.frame.is_plain
+
+
+@pytest.mark.filterwarnings("ignore::limpet.MixingWarning")
+@pytest.mark.parametrize("chains", [9, 130])
+def test_widths_that_never_settle_are_told(chains, monkeypatch, tmp_path):
+    monkeypatch.setattr(warmups, "MOST_CHANGES", 1)
+    message = r"the widths of x\[2\] had not settled .*, in (1 of 1|2 of 2) tiles .*scale=\{'x'"
+    options = {"draws": 20, "chains": chains, "store": tmp_path / "run", **QUIET}
+    with pytest.warns(limpet.LimpetWarning, match=message) as said:
+        draws = limpet.sample(tube(), [1.0, 0.0, 0.0], **options)
+    assert sum("settled" in str(warning.message) for warning in said) == 1
+    np.testing.assert_array_equal(draws.scale["x"], 1.0)
+    with pytest.warns(limpet.LimpetWarning, match=message):
+        limpet.resume(options["store"], tube(), draws=30, progress=False)
 
 
 def test_determinants_are_one():

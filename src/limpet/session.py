@@ -106,5 +106,6 @@ class Session:
         layout = self.specification.layout
         n, m = layout.size, self.specification.constraints
         dimension = n - m if m < n else n  # of what slides are along
+        advice.warn_of_units(self.tiles, tree["posterior"].to_dataset())
         advice.warn_of(tree, self.kernel, layout, dimension, self.reporter.mixing())
         return tree

@@ -17,6 +17,7 @@ from limpet.report.variables import every_name, measure_variables
 from limpet.run.mixing import APART, Worst, worst
 from limpet.run.online import FEWEST
 from limpet.run.tile_run import TileRun
+from limpet.run.warmup import MOST_CHANGES
 from limpet.sparse.normals import SparseFactor
 
 # What is worth a warning is a matter of judgement: where no source is named, a number is a choice.
@@ -73,6 +74,26 @@ def warn_of(
         _warn_of_mixing(tree["posterior"].to_dataset(), layout, watched)
 
 
+def warn_of_units(tiles: Sequence[TileRun], posterior: xr.Dataset) -> None:
+    """Warn, once, of unknowns whose widths never settled in warm-up."""
+    lost = [tile for tile in tiles if tile.warmup.unsettled.any()]
+    if not lost:
+        return
+    unsettled = np.any([tile.warmup.unsettled for tile in lost], axis=0)
+    names = first_few(np.array(every_name(posterior))[unsettled])
+    first, *others = posterior.data_vars
+    scale = f"{{{first!r}: width{', ...' if others else ''}}}"
+    warn(
+        f"No units were found in which draws are round: the widths of {names} had not settled"
+        f" after {MOST_CHANGES} changes, in {len(lost)} of {len(tiles)} tiles of chains. These took"
+        " the unknowns as they are, which is exact but may be slow. Either tails are heavy, or"
+        " chains were still travelling, or the law is improper, with nothing to hold it in that"
+        f" direction. If you know the widths, give scale={scale}; else give a longer warmup=, or"
+        " write the target in other unknowns, such as logarithms.",
+        LimpetWarning,
+    )
+
+
 def _warn_of_starts(
     kernel: Kernel, counts: np.ndarray, level: np.ndarray, still: np.ndarray, low: np.ndarray
 ) -> None:
@@ -80,13 +101,13 @@ def _warn_of_starts(
     if low.any():
         far = "never" if still[low].all() else "hardly"
         warn(
-            f"Chains {name_chains(np.flatnonzero(low))} {far} left their start."
+            f"Chains {first_few(np.flatnonzero(low))} {far} left their start."
             f" {_comparison(level, low)} Until then leave these chains out of all means.",
             LimpetWarning,
         )
     still = still & ~low
     if still.any():
-        names, why = name_chains(np.flatnonzero(still)), causes(kernel, counts[still])
+        names, why = first_few(np.flatnonzero(still)), causes(kernel, counts[still])
         warn(
             f"Chains {names} never left their start. {why} Leave these chains out of all means.",
             LimpetWarning,
@@ -169,7 +190,7 @@ def _warn_of_failing_moves(
     held = ((accepted[:, sides] == 0) & (proposals[:, sides] >= FEWEST_PROPOSALS)).any(axis=1)
     if held.any() and not held.all():
         warn(
-            f"Chains {name_chains(np.flatnonzero(held))} did not change sides while others did:"
+            f"Chains {first_few(np.flatnonzero(held))} did not change sides while others did:"
             f" they may be where the surface is more curved. {causes(kernel, counts[held])}",
             LimpetWarning,
         )
@@ -264,7 +285,7 @@ def stuck_message(kernel: Kernel, tiles: Sequence[TileRun]) -> str:
         if not tile.collector.visits["posterior"].full[waiting].all():
             where = "off"
     message = (
-        f"Chains {name_chains(chains)} made fewer draws than asked for, and no visit {where} the"
+        f"Chains {first_few(chains)} made fewer draws than asked for, and no visit {where} the"
         f" surface in the last {tiles[0].patience:,.0f} steps. {causes(kernel, np.array(counts))}"
     )
     level = np.array(levels)
@@ -295,7 +316,7 @@ def causes(kernel: Kernel, counts: np.ndarray) -> str:
     return " ".join(sentences)
 
 
-def name_chains(chains: Sequence[int] | np.ndarray) -> str:
-    """The first few chains by number."""
+def first_few(chains: Sequence[int] | np.ndarray) -> str:
+    """The first few chains by number, or names."""
     names = ", ".join(map(str, chains[:MOST_NAMED]))
     return names if len(chains) <= MOST_NAMED else f"{names} and {len(chains) - MOST_NAMED} more"

@@ -18,6 +18,7 @@ from rich.progress_bar import ProgressBar
 
 from limpet.errors import InputError, LimpetWarning, warn
 from limpet.report import notebook
+from limpet.run.warmup import QUIET
 
 SECONDS_BETWEEN_LINES = 10.0  # of plain text: few in a log, and soon enough for a person
 BAR_COLUMNS = 32  # where there is room for them: the panel then has 80, as terminals usually do
@@ -50,14 +51,16 @@ class Progress(NamedTuple):
     asked: int
     chains: int
     draws_per_second: float | None
-    seconds_left: float | None  # until the run is done
+    seconds_left: float | None  # until the run is done; at most, of a warm-up that ends by itself
     acceptance: dict[str, float | None]
     r_hat: float | None
     ess: float | None
     elapsed: float = 0.0  # seconds since the run began, or went on
     steps: int = 0  # of warm-up that every chain has made
-    warmup: int = 0  # steps of warm-up per chain
+    warmup: int = 0  # steps of warm-up per chain; at most, if it ends by itself
     workers: int | None = None  # of an executor, that have answered lately
+    ends_by_itself: bool = False  # whether warm-up does
+    settled: int | None = None  # rounds without a change of sizes, while these are being found
 
 
 Show = Callable[[Progress], object]
@@ -212,7 +215,7 @@ def line(now: Progress) -> str:
     elapsed += _workers(now)
     if now.phase in OPEN_ENDED or now.phase == "warmup":
         doing = f"limpet: {now.chains:,} chains, {_doing(now)}"
-        return ", ".join([doing, *_before(now), *_pace(now), *elapsed])
+        return ", ".join([doing, *_before(now), *_waiting(now), *_pace(now), *elapsed])
     share = f"limpet: {now.draws:,} of {now.asked:,} draws ({now.draws / now.asked:.0%})"
     accepted = [f"{figure} accepted" for figure in _acceptance(now)]
     return ", ".join([share, *_pace(now), *accepted, *_mixing(now), *elapsed])
@@ -223,11 +226,12 @@ def panel(now: Progress, width: int = 80):
     done, whole = (now.steps, now.warmup) if now.phase == "warmup" else (now.draws, now.asked)
     whole = max(whole, 1)  # there may be no warm-up
     columns = max(1, min(BAR_COLUMNS, width - COLUMNS_BESIDE_BAR))
-    bar = ProgressBar(whole, done, width=columns, pulse=now.phase in OPEN_ENDED)
+    open_ended = now.phase in OPEN_ENDED or _is_at_most(now)
+    bar = ProgressBar(whole, done, width=columns, pulse=open_ended)
     bar.complete_style = bar.pulse_style = "cyan"
     bar.finished_style = "green"
     heading = rich.table.Table.grid(padding=(0, 1))
-    share = "    " if now.phase in OPEN_ENDED else f"{done / whole:4.0%}"
+    share = "    " if open_ended else f"{done / whole:4.0%}"
     figures = [share, f"{now.chains:,} chains", *_workers(now), _clock(now.elapsed)]
     heading.add_row(bar, "   ".join(figures))
     table = rich.table.Table.grid(padding=(0, 2))
@@ -235,10 +239,11 @@ def panel(now: Progress, width: int = 80):
     table.add_row(rich.text.Text(f"limpet {_doing(now)}", style="bold"), heading)
     asked = f"{now.asked:,}"
     draws = f"{now.draws:>{len(asked)},} of {asked}"
+    waiting, pace = list(_waiting(now)), list(_pace(now))
     figures = {
-        "draws": [draws, *_before(now), *_pace(now)],
+        "draws": [draws, *_before(now), *([] if waiting else pace)],
         "accepted": _acceptance(now),
-        "mixing": _mixing(now),
+        "mixing": [*waiting, *pace] if waiting else _mixing(now),
     }
     for name, values in figures.items():
         table.add_row(rich.text.Text(name, style="dim"), "   ".join(values) or "too early to tell")
@@ -259,15 +264,30 @@ def _before(now):
     """How far a run is that does not draw yet."""
     if now.phase in OPEN_ENDED:
         yield OPEN_ENDED[now.phase]
-    if now.phase == "warmup":
+    if _is_at_most(now):
+        yield f"step {now.steps:,} of at most {now.warmup:,}"
+    elif now.phase == "warmup":
         yield f"{now.steps:,} of {now.warmup:,} steps"
+
+
+def _is_at_most(now):
+    """Whether it is only known how long warm-up may take."""
+    return now.phase == "warmup" and now.ends_by_itself
+
+
+def _waiting(now):
+    """What a warm-up waits for that ends by itself."""
+    if _is_at_most(now) and now.settled is None:
+        yield "sizes found, until chains agree"
+    elif _is_at_most(now):
+        yield f"sizes settled in {now.settled} of {QUIET} rounds"
 
 
 def _pace(now):
     if now.draws_per_second and now.phase in ("draws", "done"):
         yield f"{now.draws_per_second:,.0f} draws/s"
     if now.seconds_left is not None and now.phase in ("warmup", "draws"):
-        yield f"{_clock(now.seconds_left)} left"
+        yield f"{'at most ' if _is_at_most(now) else ''}{_clock(now.seconds_left)} left"
 
 
 def _acceptance(now):

@@ -66,6 +66,9 @@ class Reporter:
         drawn, asked = self._drawn(), self.specification.chains * self.specification.draws
         now, rate, left = time.perf_counter(), None, None
         done = self._steps() if self.phase == "warmup" else drawn
+        settled = self._settled()
+        if settled is not None:  # trajectories become longer and shorter: there is no pace
+            self.since = None
         since, before = self.since = self.since or (now, done)
         if done > before and self.phase != "compile":
             pace = (done - before) / (now - since)
@@ -94,7 +97,16 @@ class Reporter:
             steps=min(least.step, longest),
             warmup=longest,
             workers=None if self.coordinator is None else self.coordinator.workers,
+            ends_by_itself=self.specification.warmup is None,
+            settled=settled,
         )
+
+    def _settled(self):
+        """Rounds without a change, of the tile that has the fewest; None if no tile learns."""
+        if self.phase != "warmup" or self.specification.warmup is not None:
+            return None
+        learning = (tile.warmup for tile in self.tiles if tile.warmup.learning)
+        return min((warmup.quiet for warmup in learning), default=None)
 
     def _estimate(self, now):
         """How well the chains mix, or did a short while ago."""

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from scipy.linalg import eigh
 
-from limpet.frame import Frame
+from limpet.frame import Directions, Frame
+from limpet.run import directions
 
 ROUND_ENOUGH = (
     3.0  # ratio of widths up to which coordinates are left as the user has them: a choice
@@ -21,7 +22,9 @@ DRAWS_APART = 16  # steps of a chain that count as one independent draw, until c
 NOISE = 3.0  # standard errors by which ratios of widths may be off
 NARROWEST = 1e-5  # of the widest: beyond it digits go
 QUANTILES = (0.1587, 0.8413)  # one standard deviation from the middle of a Gaussian
-MOST_FULL = 128  # unknowns up to which a triangular B is thought of: it has as many squared
+MOST_FULL = (
+    128  # unknowns up to which a B that is no diagonal is triangular: it has as many squared
+)
 DRAWS_FOR_FULL = 4  # times as many as unknowns are needed to tell how these go together
 MOST_ROWS = 2_048  # that are looked at: widths are known to a few per cent by them
 TINY = 1e-300
@@ -37,6 +40,7 @@ class Shape:
     def __init__(self, n: int, learns: bool, may_be_full: bool, given: np.ndarray | None = None):
         self.n, self.learns = n, learns
         self.may_be_full = learns and may_be_full and 1 < n <= MOST_FULL
+        self.may_be_directed = learns and may_be_full and n > MOST_FULL
         self.frame = Frame.plain(n)
         if given is not None:
             self.frame = Frame(np.zeros(n), unit_determinant(given))
@@ -47,10 +51,9 @@ class Shape:
         return self.frame.scale.ndim == 2
 
     @property
-    def widths(self) -> np.ndarray:
-        """How far each coordinate goes, of a z of length one that is random."""
-        scale = self.frame.scale
-        return np.linalg.norm(scale, axis=1) if self.is_full else scale
+    def is_directed(self) -> bool:
+        """Whether B stretches a few directions."""
+        return self.frame.along is not None
 
     def learn(self, z: np.ndarray, worth: float, settled: float = SETTLED) -> Frame | None:
         """The frame after a round with draws at these z (chain, step, n); None if as it was.
@@ -64,6 +67,8 @@ class Shape:
         middle, widths = _widths(rows)
         if self.is_full:
             found = self._full(rows, middle, widths, independent, settled)
+        elif self.is_directed:
+            found = self._directed_again(rows, middle, widths, independent, settled)
         else:
             found = self._diagonal(middle, widths, independent, settled)
         return found if found is not None and np.isfinite(found.scale).all() else None
@@ -97,11 +102,14 @@ class Shape:
         return Frame(self.frame.centre + self.frame.scale @ middle, scale)
 
     def full(self, z: np.ndarray, worth: float) -> Frame | None:
-        """A frame with a triangular B, if it would make draws at these z (chain, step, n) rounder.
+        """A frame whose B is no diagonal, if draws at these z (chain, step, n) are rounder in it.
 
-        They count as round if no direction is `ROUND_ENOUGH` times as wide as another.
+        They count as round if no direction is `ROUND_ENOUGH` times as wide as another; beyond
+        `MOST_FULL` unknowns, as most are.
         """
         rows, independent = _latest(z, worth)
+        if self.may_be_directed and not self.is_directed:
+            return self._directed(rows, independent, ROUND_ENOUGH)
         if not self.may_be_full or self.is_full or independent < DRAWS_FOR_FULL * self.n:
             return None
         middle, widths = _widths(rows)
@@ -112,29 +120,61 @@ class Shape:
         scale = self.frame.scale[:, None] * np.linalg.cholesky(covariance)
         return Frame(self.frame.centre + self.frame.scale * middle, unit_determinant(scale))
 
+    def _directed(self, rows: np.ndarray, independent: float, least: float) -> Frame | None:
+        """A frame that stretches directions, if one is so many times as wide as most."""
+        u = self.frame.stretch(rows)
+        middle, widths = _widths(u)
+        found = directions.find(_centred(u, middle, widths), independent, least)
+        if found is None:
+            return None
+        more, along = found
+        return Frame(middle, unit_determinant(widths * more, along), along)
+
+    def _directed_again(
+        self,
+        rows: np.ndarray,
+        middle: np.ndarray,
+        widths: np.ndarray,
+        independent: float,
+        settled: float,
+    ) -> Frame | None:
+        uneven = widths.max() > settled * (1 + NOISE / np.sqrt(2 * independent)) * widths.min()
+        u = _centred(rows, middle, widths)
+        if not uneven and not directions.is_wide(u, independent, settled):
+            return None
+        return self._directed(rows, independent, 1.0)
+
     def snapshot(self) -> dict[str, np.ndarray]:
-        """All that it knows; B is a matrix wherever it may become one."""
+        """All that it knows; B is a matrix, or has directions, wherever it may come to that."""
         scale = self.frame.scale
         if self.may_be_full and not self.is_full:
             scale = np.diag(scale)
-        return {
+        known = {
             "frame_centre": self.frame.centre,
             "frame_scale": scale,
             "frame_is_full": np.array(self.is_full),
         }
+        if self.may_be_directed:
+            vectors, extra = self.frame.along or directions.none(self.n)
+            known |= {"frame_directions": vectors, "frame_extra": extra}
+        return known
 
     def restore(self, snapshot: dict[str, Any]):
         """Go on from a snapshot."""
         scale = snapshot["frame_scale"].copy()
         if scale.ndim == 2 and not snapshot["frame_is_full"]:
             scale = np.diag(scale).copy()
-        self.frame = Frame(snapshot["frame_centre"].copy(), scale)
+        along = None
+        if self.may_be_directed and snapshot["frame_extra"].any():
+            along = Directions(snapshot["frame_directions"].copy(), snapshot["frame_extra"].copy())
+        self.frame = Frame(snapshot["frame_centre"].copy(), scale, along)
 
 
-def unit_determinant(scale: np.ndarray) -> np.ndarray:
-    """The same shape with determinant one."""
+def unit_determinant(scale: np.ndarray, along: Directions | None = None) -> np.ndarray:
+    """The same shape with determinant one, that of directions stretched before it included."""
     axes = np.abs(np.diag(scale) if scale.ndim == 2 else scale)
-    return scale / np.exp(np.mean(np.log(axes)))
+    longer = 0.0 if along is None else np.sum(np.log1p(along.extra)) / len(axes)
+    return scale / np.exp(np.mean(np.log(axes)) + longer)
 
 
 def _latest(z: np.ndarray, worth: float) -> tuple[np.ndarray, float]:
@@ -161,9 +201,20 @@ def _widths(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _covariance(rows: np.ndarray, middle: np.ndarray, widths: np.ndarray) -> np.ndarray:
     """Of the rows, in units in which widths are those given; those far out count as less far."""
-    u = np.clip((rows - middle) / widths, -CLIP, CLIP)
+    u = _clipped(rows, middle, widths)
     covariance = np.atleast_2d(np.cov(u, rowvar=False))
     count, n = u.shape
     diagonal = np.maximum(np.diag(covariance), SHRUNK)
     covariance = (count * covariance + n * SHRUNK * np.diag(diagonal)) / (count + n)
     return covariance * np.outer(widths, widths)
+
+
+def _clipped(rows: np.ndarray, middle: np.ndarray, widths: np.ndarray) -> np.ndarray:
+    """The rows from their middle, in units of their widths."""
+    return np.clip((rows - middle) / widths, -CLIP, CLIP)
+
+
+def _centred(rows: np.ndarray, middle: np.ndarray, widths: np.ndarray) -> np.ndarray:
+    """The same, from their means: those of many unknowns that go together are off together."""
+    u = _clipped(rows, middle, widths)
+    return u - u.mean(axis=0)

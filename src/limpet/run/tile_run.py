@@ -219,7 +219,7 @@ class TileRun:
             **{name: np.float64(seconds) for name, seconds in self.times.items()},
             "sizes": np.array(list(self.warmup.tuner.found().values())),
             "warmup_steps": np.int64(self.warmup.steps),
-            "scale": self.warmup.shape.widths,
+            "scale": self.warmup.shape.frame.widths,
             "in_bonds": np.int64(self.bonds is not None),
             **self.collector.snapshot(),
         }

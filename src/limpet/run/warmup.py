@@ -15,7 +15,7 @@ import numpy as np
 from limpet.frame import Frame
 from limpet.kernels.base import Kernel
 from limpet.run.mixing import APART
-from limpet.run.shape import Shape
+from limpet.run.shape import SETTLED, Shape
 from limpet.run.tile import Trace
 from limpet.run.tuning import Tuner
 
@@ -28,9 +28,10 @@ QUIET = 2  # rounds in which nothing changes, after which rounds end
 LAST_ROUNDS = 3  # in which sizes settle: the frame does not change in them
 LEAST_ACCEPTED = 0.25  # of proposals in a round whose draws tell a shape: a choice
 MOST_CHANGES = 8  # of the frame: a width of a million needs four
-LONG = 12  # slides of a trajectory from which on a triangular frame is tried, for it may save some
+LONG = 12  # slides of a trajectory from which on no diagonal is tried, for it may save some
 POLISHED = 1.2  # ratio of widths up to which a frame is left alone when all is settled: a choice
 BETTER = 1.25  # times as many effective draws per slide, by which it must be better: it costs more
+BETTER_ALONG = 3.0  # the same with directions: on a plain sphere a slide takes 3 times as long
 
 
 class Warmup:
@@ -60,8 +61,10 @@ class Warmup:
         self.before = np.zeros(len(self.tuner.centres) + 1)  # sizes and worth of a diagonal frame
         self.diagonal = np.zeros((2, starts.shape[1]))  # its centre and scale
         self.changes = 0  # of the frame
+        # coordinates whose widths never settled, so that no frame was found
+        self.unsettled = np.zeros(starts.shape[1], bool)
         self.polished = 0  # whether the frame was looked at once more, when all was settled
-        self.trial = 0  # of a triangular frame: 0 not yet, 1 under way, 2 over
+        self.trial = 0  # of a frame that is no diagonal: 0 not yet, 1 under way, 2 over
 
     @property
     def learning(self) -> bool:
@@ -101,7 +104,7 @@ class Warmup:
         self.quiet = self.quiet + 1 if same and frame is None else 0
         ends = self.rounds >= self.most or self.spent >= MOST_WORK
         if (ends or self.quiet >= QUIET) and self._was_better():
-            frame, centres = Frame(*self.diagonal), self.before[:-1]
+            frame, centres = Frame(self.diagonal[0], self.diagonal[1]), self.before[:-1]
         if frame is not None:
             self.tuner.begin_again(_stretch(self.shape.frame, frame), centres)
             self.shape.frame, self.quiet = frame, 0
@@ -120,14 +123,17 @@ class Warmup:
             self.polished = 1  # what was found on the way may be improved now that chains mix
             if not self.shape.frame.is_plain:
                 frame = self.shape.learn(z, worth, POLISHED)
-        self.changes += frame is not None
+        if frame is None:
+            return None
+        self.changes += 1
         if self.changes > MOST_CHANGES:  # there is no telling: take the unknowns as they are
             self.trial = 2
+            self.unsettled = _unsettled(self.shape.frame, frame)
             return Frame.plain(z.shape[2])
         return frame
 
     def _full_frame(self, z: np.ndarray, worth: float) -> Frame | None:
-        """A triangular frame, if trajectories are so long that it may make them shorter."""
+        """A frame that is no diagonal, if trajectories are so long that it may shorten them."""
         tuner, shape = self.tuner, self.shape
         if self.trial or not tuner.knows_slides or tuner.slides < LONG:
             return None
@@ -143,7 +149,8 @@ class Warmup:
         if self.trial != 1:
             return False
         self.trial = 2
-        return self.tuner.worth < BETTER * self.before[-1]
+        least = BETTER_ALONG if self.shape.is_directed else BETTER
+        return self.tuner.worth < least * self.before[-1]
 
     def settle(self, step: int, r_hat: float):
         """End warm-up after so many steps, if chains agree that well."""
@@ -157,6 +164,7 @@ class Warmup:
         whole += [self.polished, self.changes]
         known = {"warmup": np.array(whole, int), "diagonal_sizes": self.before}
         known |= {"diagonal_frame": self.diagonal, "warmup_steps": np.int64(self.steps)}
+        known |= {"unsettled": self.unsettled}
         return known | self.tuner.snapshot() | self.shape.snapshot()
 
     def restore(self, snapshot: dict[str, np.ndarray]):
@@ -166,6 +174,7 @@ class Warmup:
         self.steps = int(snapshot["warmup_steps"])
         self.before = snapshot["diagonal_sizes"].copy()
         self.diagonal = snapshot["diagonal_frame"].copy()
+        self.unsettled = snapshot["unsettled"].copy()
         self.tuner.restore(snapshot)
         self.shape.restore(snapshot)
 
@@ -173,9 +182,16 @@ class Warmup:
 def _stretch(then: Frame, now: Frame) -> np.ndarray:
     """How many times as long the axes of z are as before."""
     if then.scale.ndim == now.scale.ndim == 1:
-        return now.scale / then.scale
+        return now.scale / then.scale  # but for a few directions
     was, new = (np.diag(f.scale) if f.scale.ndim == 1 else f.scale for f in (then, now))
     return np.linalg.svd(np.linalg.solve(was, new), compute_uv=False)
+
+
+def _unsettled(then: Frame, now: Frame) -> np.ndarray:
+    """Coordinates that have become wider or narrower than most did: one at least."""
+    change = np.log(now.widths / then.widths)
+    moved = np.abs(change - np.median(change))
+    return moved >= min(np.log(SETTLED), moved.max())
 
 
 def round_steps(width: int, moves: int) -> int:
