@@ -8,6 +8,7 @@ share of time off S is known, and every point can be taken back to independent u
 test can hold against their law.
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -376,6 +377,16 @@ def advance(kernel, target, x, on, steps, seed) -> Path:
     go = program(step, Example(constants, state, one), width=len(x), block=steps)
     path = jax.tree.map(lambda leaf: np.swapaxes(leaf, 0, 1), go(constants, states, noise)[1])
     return path._replace(x=np.stack([x, *path.x]), on=np.stack([on, *path.on]))
+
+
+@contextlib.contextmanager
+def quickly():
+    """What is compiled inside is not optimized."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", False)
 
 
 def mapped(function):
