@@ -1,10 +1,11 @@
 """Shapes are checked as they are written; what one process has compiled is there for the others.
 
-Most of what tests compile runs for a moment: it is compiled quickly, by limpet and by XLA, and runs
-at half its speed. Files marked `optimized` have programs as users do: those that test the compiler,
-and those that sample for long.
+Most of what tests compile runs for a moment: it is compiled quickly, and runs at half its speed.
+What runs once is limpet's own compiler's then, for XLA takes longest. Tests marked `optimized`
+have programs as users do: those of the compiler, and those that sample for long.
 """
 
+import gc
 import os
 import shutil
 import signal
@@ -35,6 +36,11 @@ settings.register_profile(
 )
 settings.load_profile("limpet")
 
+# JAX makes objects by the million, most of which stay: looking for those that do not is dear
+gc.set_threshold(100_000, 20, 50)
+# processes that tests start need not compile limpet's modules each
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # a suite started in the background ignores Ctrl-C, and so would the programs that it starts
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -44,20 +50,16 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", "ignore::limpet.MixingWarning")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _optimized(request):
-    """Programs of files that are marked are compiled as users have them, and forgotten after."""
-    if request.node.get_closest_marker("optimized") is None:
-        yield
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Programs of tests that are marked are compiled as users have them, those of others quickly.
+
+    What was compiled in the other way is forgotten: neighbours should be of one kind.
+    """
+    yes = item.get_closest_marker("optimized") is not None
+    if yes == (os.environ[QUICK] == "0"):
         return
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(QUICK, "0")
-        _optimize(True)
-        yield
-    _optimize(False)
-
-
-def _optimize(yes):
+    os.environ[QUICK] = str(int(not yes))
     import jax  # after limpet, which chooses how it computes
 
     from limpet.engine import rows

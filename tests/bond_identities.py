@@ -10,12 +10,12 @@ keep their level in such a move; densities are those given this level, per unit 
 import functools
 from typing import NamedTuple
 
+import exact
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import limpet
-from limpet.engine.xla import RUN_ONCE
 from limpet.kernels import bonds
 from limpet.kernels.states import Outcome
 from limpet.kernels.surface import MEASURES
@@ -98,8 +98,7 @@ def _begins(case, rigid, count, seed):
 def _mover(slide, kernel, case):
     """Slides of many pairs."""
     measure = None if kernel.measure is None else MEASURES[kernel.measure]
-    go = jax.vmap(functools.partial(_go, slide, kernel, target_of(case), measure))
-    return jax.jit(go, compiler_options=RUN_ONCE)
+    return exact.mapped(functools.partial(_go, slide, kernel, target_of(case), measure))
 
 
 def log_ratios(slide, kernel, case, count, seed) -> np.ndarray:

@@ -1,9 +1,12 @@
 """Arrays in memory, and loops over them, against `jax.jit`."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from exact import quickly
 from jax import lax
 from jax.scipy.linalg import solve_triangular
 
@@ -169,12 +172,17 @@ FUNCTIONS = {
 }
 
 
+@functools.cache
+def by_jax(name):
+    """A function at all points."""
+    return jax.jit(jax.vmap(FUNCTIONS[name]))(POINTS)
+
+
 @pytest.mark.parametrize("registers", [1, 5, 16])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_arrays_in_memory_are_jaxs(name, registers):
     found = in_memory(FUNCTIONS[name], POINTS, registers)
-    wanted = jax.jit(jax.vmap(FUNCTIONS[name]))(POINTS)
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(by_jax(name)), strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
@@ -219,7 +227,8 @@ def test_steps_in_memory_are_those_of_xla(q, kernel):
     constants = kernel, target
     example = [jax.tree.map(lambda leaf: leaf[0], carry), jax.tree.map(lambda a: a[0, 0], scales)]
     ours = lanes.scan(tile.step, constants, *example, registers=16)(constants, carry, scales)
-    theirs = xla.scan(tile.step, constants, *example, chains, steps)(constants, carry, scales)
+    with quickly():
+        theirs = xla.scan(tile.step, constants, *example, chains, steps)(constants, carry, scales)
     fewer = lanes.scan(tile.step, constants, *example, registers=16, chains=width.FEW)
     few_lanes = fewer(constants, carry, scales)
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(few_lanes), strict=True):

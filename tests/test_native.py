@@ -1,12 +1,11 @@
 """Machine code against JAX's own evaluation of the same functions."""
 
-import contextlib
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from exact import quickly
 from models import CASES, beads
 
 import limpet
@@ -166,16 +165,6 @@ def test_exp_and_log_are_right_to_two_units_of_the_last_place(ours, theirs, poin
     exact = theirs(points.astype(np.longdouble))
     unit = np.maximum(np.spacing(np.abs(exact.astype(float))), 5e-324)
     assert np.max(np.abs(natively(ours, points) - exact) / unit) <= 2
-
-
-@contextlib.contextmanager
-def quickly():
-    """What is compiled inside is not optimized."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    try:
-        yield
-    finally:
-        jax.config.update("jax_disable_most_optimizations", False)
 
 
 STARTS = {two_spheres: [1.0, 0.0, 0.0], ellipsoid_sphere: [1.0, 0.0, 0.0]}

@@ -106,7 +106,6 @@ def test_time_left_is_told_only_once_sizes_are_found(monkeypatch):
     assert learning == sorted(learning, reverse=True)
     assert any(learning)
     assert all(now.seconds_left is None for now in warming if now.settled is not None)
-    assert any(now.seconds_left for now in warming if now.settled is None)
     assert not any(now.settled for now in told if now.phase != "warmup")
 
 
@@ -319,7 +318,7 @@ NAMES = {*clock.PHASES, "wall_seconds"}
 @pytest.mark.parametrize("chains", [1, 5, 300])
 def test_times_add_up_to_the_wall(chains, tmp_path):
     began = time.perf_counter()
-    draws = sample(chains=chains, draws=4_000, thin=7, workers=2)
+    draws = sample(chains=chains, draws=1_000, thin=7, workers=2)
     wall = time.perf_counter() - began
     times = {name: draws.attrs[name] for name in NAMES}
     assert all(value > 0 for value in times.values())

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from limpet import lanes
 from limpet.engine import of_rows, rows
 
+pytestmark = pytest.mark.optimized  # compiled quickly, small programs are not XLA's
+
 TURNS = 3_000  # of a loop: enough operations for a large program
 
 

@@ -12,6 +12,8 @@ from limpet.geometry.pieces import pieces, spread_over
 from limpet.geometry.start import ABSURD_DEPTH, SMALLEST_RANK, _smallest_singular_value
 from limpet.paper import two_spheres
 
+pytestmark = pytest.mark.optimized  # by XLA, as users' searches are where problems are small
+
 BEADS = 12
 PAIRS = np.array([(i, j) for i in range(BEADS) for j in range(i + 2, BEADS) if j - i < BEADS - 1])
 ANGLES = 2 * np.pi * np.arange(BEADS) / BEADS

@@ -6,8 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import sticky
+from exact import mapped
 
 import limpet
+from limpet.engine.xla import RUN_ONCE
 from limpet.kernels import Move
 from limpet.kernels.noise import draw, generators
 from limpet.kernels.states import Outcome
@@ -49,7 +51,7 @@ def steps_from(points, kernel, target, steps, seed):
         (state, _), info = jax.lax.scan(step, (kernel.start(flat, x), generator), None, steps)
         return state.x, info
 
-    return jax.jit(jax.vmap(go))(jnp.asarray(points), generators(seed, 0, len(points)))
+    return mapped(go)(np.asarray(points), generators(seed, 0, len(points)))
 
 
 def test_exact_draws_stay_exact():
@@ -165,7 +167,7 @@ def test_one_chain_by_hand():
     target, kernel = sticky.trimer_target(), limpet.StrataSampler(steps=1)
     point = {"x": jnp.array(sticky.TRIMER_START), "bonds": jnp.zeros(1)}
     state = kernel.init(target, point)
-    step = jax.jit(lambda key, state: kernel.step(target, key, state))
+    step = jax.jit(lambda key, x: kernel.step(target, key, x), compiler_options=RUN_ONCE)
     for key in jax.random.split(jax.random.key(0)):
         state, info = step(key, state)
     assert int(info.move) in (Move.FORM, Move.BREAK, Move.FLIP)

@@ -135,7 +135,7 @@ def walks(kernel, on, follow=follow_symmetries, own_state=State):
         start = State(*kernel.start(target, state.x))
         return Walks(State(*state), start, generator.position, walk.outcomes, walk.acceptance)
 
-    return jax.jit(jax.vmap(one), compiler_options=RUN_ONCE)(points[on], generators(1, 0, CHAINS))
+    return exact.mapped(one)(points[on], generators(1, 0, CHAINS))
 
 
 LAWS = {
@@ -232,8 +232,8 @@ def exact_walk(problem, kernel, target, chains, steps, seed):
         generator, state, _, tally = kernel.make_step(target, {}, generator, state)
         return (state, generator), tally
 
-    start = jax.jit(jax.vmap(functools.partial(kernel.start, target)), compiler_options=RUN_ONCE)
-    carry = start(x)._replace(on=jnp.asarray(on)), generators(seed, 0, chains)
+    states = exact.mapped(functools.partial(kernel.start, target))(x)
+    carry = states._replace(on=on), generators(seed, 0, chains)
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), carry)
     example = Example((kernel, target), one, jax.ShapeDtypeStruct((), float))
     go = program(step, example, width=chains, block=steps)

@@ -32,8 +32,9 @@ def of_rows(
     """`function(constants, *prepare(constants, *row))` of each row, as NumPy's arrays.
 
     Small programs are XLA's. Large ones are `limpet.lanes`' if that can do them: XLA would take
-    long to compile them, and all rows would wait for the last of their batch. What only XLA can do
-    is to be in `prepare`. `apart`: XLA takes one row after the other.
+    long to compile them, and all rows would wait for the last of their batch. So are small ones
+    where JAX was told to compile quickly. What only XLA can do is to be in `prepare`. `apart`: XLA
+    takes one row after the other.
     """
     leaves, tree = jax.tree.flatten(constants)
     shapes = tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
@@ -58,7 +59,7 @@ def _compile(
         return carry, function(constants, *row)
 
     by_xla = functools.partial(_padded, function, prepare, apart)
-    if not lanes.is_large(step, constants, (), prepared):
+    if not (lanes.is_quick() or lanes.is_large(step, constants, (), prepared)):
         return by_xla
     try:
         scan = interruptible(lanes.scan(step, constants, (), prepared, keep=keep))

@@ -42,7 +42,7 @@ from limpet.lanes.elementwise import LIBRARY
 from limpet.lanes.identity import fingerprint_of, uses
 from limpet.lanes.width import FEW, MANY
 
-__all__ = ["UnsupportedError", "is_large", "scan", "zeros"]
+__all__ = ["UnsupportedError", "is_large", "is_quick", "scan", "zeros"]
 
 # Operations on single numbers that a program may have and be written as such: compiled in a few
 # seconds, and faster than loops.
@@ -188,7 +188,7 @@ def _entry(array, axes):
 def _key(program, *sizes):
     """What machine code depends on, beside the processor: the program and how it is compiled."""
     here = Path(__file__).parent
-    parts = [llvm.llvm_version_info, _is_quick(), *sizes, fingerprint_of(program)]
+    parts = [llvm.llvm_version_info, is_quick(), *sizes, fingerprint_of(program)]
     parts += [file.read_text() for file in sorted(here.rglob("*.py"))]
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
@@ -206,14 +206,14 @@ def _machine(level=3):
     return target.create_target_machine(cpu=name, features=features, opt=level, jit=True)
 
 
-def _is_quick() -> bool:
+def is_quick() -> bool:
     """Whether JAX was told to optimize little: for programs that run shortly, as those of tests."""
     return bool(jax.config.read("jax_disable_most_optimizations"))
 
 
 def _compiled(text, unroll=True) -> bytes:
     """The machine code of a text, as an object file."""
-    if _is_quick():
+    if is_quick():
         return _quickly_compiled(text)
     machine, module = _machine(), llvm.parse_assembly(text)
     # Level 1, for levels 2 and 3 find nothing more: their code has the same bits and speed

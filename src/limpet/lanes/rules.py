@@ -196,20 +196,46 @@ BY_NUMPY = {
 }
 
 
+def _broadcast(array, shape, broadcast_dimensions):
+    sides = dict(zip(broadcast_dimensions, array.shape, strict=True))
+    return np.broadcast_to(array.reshape([sides.get(k, 1) for k in range(len(shape))]), shape)
+
+
+def _cut(array, start_indices, limit_indices):
+    return array[tuple(map(slice, start_indices, limit_indices))]
+
+
+# Operations that move entries about, of any type, with the parameters that may be set.
+MOVED_BY_NUMPY = {
+    "broadcast_in_dim": (_broadcast, {"shape", "broadcast_dimensions"}),
+    "reshape": (lambda array, new_sizes: array.reshape(new_sizes), {"new_sizes"}),
+    "squeeze": (lambda array, dimensions: array.squeeze(dimensions), {"dimensions"}),
+    "transpose": (lambda array, permutation: array.transpose(permutation), {"permutation"}),
+    "rev": (lambda array, dimensions: np.flip(array, dimensions), {"dimensions"}),
+    "slice": (_cut, {"start_indices", "limit_indices"}),
+}
+
+
 def fold(equation, arrays):
     """The results of an operation on known numbers, by JAX itself, or as it has them."""
+    given = zip(arrays, equation.invars, strict=True)
+    return [
+        known(a) for a in folded(equation, [a if is_key(a) else _values(a, v) for a, v in given])
+    ]
+
+
+def folded(equation, given):
+    """The same of NumPy's arrays, or keys."""
     name, variables = equation.primitive.name, (*equation.invars, *equation.outvars)
     if name in BY_NUMPY and all(variable.aval.dtype.kind in "iub" for variable in variables):
-        given = (_values(a, v) for a, v in zip(arrays, equation.invars, strict=True))
-        return [known(np.asarray(BY_NUMPY[name](*given), equation.outvars[0].aval.dtype))]
+        return [np.asarray(BY_NUMPY[name](*given), equation.outvars[0].aval.dtype)]
+    move, parameters = MOVED_BY_NUMPY.get(name, (None, set()))
+    chosen = {key: value for key, value in equation.params.items() if value is not None}
+    if move is not None and parameters == set(chosen) and not any(map(is_key, given)):
+        return [np.array(move(*given, **chosen))]
     with jax.ensure_compile_time_eval():
-        given = [
-            a if is_key(a) else jnp.asarray(_values(a, v))
-            for a, v in zip(arrays, equation.invars, strict=True)
-        ]
         results = equation.primitive.bind(*given, **equation.params)
-    results = results if equation.primitive.multiple_results else [results]
-    return [known(result) for result in results]
+    return results if equation.primitive.multiple_results else [results]
 
 
 def _values(array, variable):

@@ -3,8 +3,6 @@
 from collections import Counter
 from collections.abc import Callable
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Literal
 
@@ -22,7 +20,7 @@ from limpet.lanes.loops.memory import (
     store,
 )
 from limpet.lanes.loops.shared import MOST_ENTRIES, are_shared, beforehand, share
-from limpet.lanes.rules import CALLBACK, RULES, are_known, evaluate, is_key
+from limpet.lanes.rules import CALLBACK, RULES, are_known, evaluate, folded, is_key
 
 LOOPS: dict[str, Callable] = {}
 # From which argument on an operation has indices; numbers in registers have none that are computed.
@@ -160,14 +158,9 @@ def _is_plain(value):
 
 
 def _fold(code, equation, values):
-    """The results of an operation on known numbers, by JAX itself."""
-    with jax.ensure_compile_time_eval():
-        given = [
-            jnp.asarray(known_values(value, variable.aval.dtype))
-            for value, variable in zip(values, equation.invars, strict=True)
-        ]
-        results = equation.primitive.bind(*given, **equation.params)
-    results = results if equation.primitive.multiple_results else [results]
+    """The results of an operation on known numbers."""
+    given = zip(values, equation.invars, strict=True)
+    results = folded(equation, [known_values(a, v.aval.dtype) for a, v in given])
     return [settle_known(code, result) for result in results]
 
 
