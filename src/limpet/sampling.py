@@ -37,11 +37,11 @@ from limpet.geometry.fit import find_peaks
 from limpet.geometry.start import JITTER, find_vectors
 from limpet.geometry.start_checks import check_guesses, check_resolution
 from limpet.geometry.symmetry_checks import check_symmetries
-from limpet.kernels import SAS, Kernel, Lifted, Move, StrataSampler
+from limpet.kernels import SAS, Exchange, Kernel, Lifted, Move, StrataSampler
 from limpet.layout import Layout, read_points
 from limpet.report.progress import Show, at_the_start, show_progress
 from limpet.report.reporter import says_stop
-from limpet.run import tile
+from limpet.run import pilot, tile
 from limpet.run.executors import Executor, as_executor
 from limpet.run.specification import RunSpecification, check_names, chunk_length
 from limpet.run.task import pack
@@ -190,22 +190,26 @@ def sample(
             flat.check_forces(jnp.asarray(guesses[0]))
         if engine is not None:
             pack(None, kernel, flat)  # refuses what cannot be sent, before anything takes time
-        specification = _specify(
+        of_model, spare = target.start is not None, -chains % tile.width_for(chains)
+        starts = _find_starts(kernel, flat, guesses, chains, seed, spare, jitter, of_model)
+        specify = functools.partial(
+            _specify, target=flat, layout=layout, coordinates=coordinates, scale=scale, seed=seed
+        )
+        if isinstance(kernel, Exchange) and kernel.ladder is None:
+            few = starts[: pilot.CHAINS]
+            short = {"chains": len(few), "draws": pilot.STEPS, "warmup": pilot.STEPS}
+            one_rung = specify(Lifted(), **short, thin=1, keep_surface=False)
+            kernel = dataclasses.replace(
+                kernel, ladder=pilot.find_ladder(one_rung, kernel, flat, few)
+            )
+        specification = specify(
             kernel,
-            flat,
-            layout,
-            coordinates,
             chains=chains,
             draws=draws,
             warmup=warmup,
-            scale=scale,
             thin=thin,
             keep_surface=bool(keep_surface),
-            seed=seed,
         )
-        spare = -chains % specification.width
-        of_model = target.start is not None
-        starts = _find_starts(kernel, flat, guesses, chains, seed, spare, jitter, of_model)
         if getattr(kernel, "measure", None) is None:  # else it is on the surface itself
             check_resolution(flat, starts)
         check_symmetries(flat, starts)
@@ -316,10 +320,10 @@ def _translated(target: Target, go: Callable[[], xr.DataTree]) -> xr.DataTree:
 
 def _specify(
     kernel: Kernel,
+    *,
     target: Target,
     layout: Layout,
     coordinates: Coordinates,
-    *,
     chains: int,
     draws: int,
     warmup: int | None,

@@ -65,10 +65,11 @@ class Exchange(TrajectoryKernel):
 
     Parameters
     ----------
-    ladder : sequence
+    ladder : sequence, optional
         The eps of the rungs, from one at which the layers around the pieces are one, down to the
         target's own: numbers, or for each rung one number per constraint. `limpet.summary` shows
-        how often neighbours exchange; those that hardly do need a rung between them.
+        how often neighbours exchange; those that hardly do need a rung between them. By default
+        `limpet.sample` finds one by short runs, from starts of which some are on every piece.
     steps : int, optional
         Slides of each trajectory; None leaves it to warm-up.
     step_size : float
@@ -96,7 +97,7 @@ class Exchange(TrajectoryKernel):
     True
     """
 
-    ladder: Any
+    ladder: Any = None
     steps: int | None = None
     step_size: float = 1.0
     spread: float = 0.6
@@ -120,6 +121,8 @@ class Exchange(TrajectoryKernel):
                 f"target={target!r} has a function for eps, and limpet.Exchange a ladder of"
                 " numbers: give the noise a value."
             )
+        if self.ladder is None:  # limpet.sample finds one that fits
+            return
         lowest, m = np.asarray(self.ladder[-1]), jax.eval_shape(target.values, x).size
         if lowest.ndim and len(lowest) != m:
             raise InputError(
@@ -146,6 +149,10 @@ class Exchange(TrajectoryKernel):
 
     def start(self, target: Target, x: Vector) -> State:
         """At x on every rung."""
+        if self.ladder is None:
+            raise InputError(
+                "ladder=None: limpet.sample finds a ladder; without it, expected the eps of rungs."
+            )
         rungs = len(self.ladder)
         above = Above(jnp.tile(x, (rungs - 1, 1)), jnp.zeros(rungs))
         return _state(target, x, reach_of(x, self.step_size), above)
@@ -209,25 +216,25 @@ class Climb(NamedTuple):
 
 
 def _count(turns: int, body: Any, first: Any) -> Any:
-    """A loop of so many turns; one that counts by itself is compiled as one, and not written out."""
+    """A loop of so many turns, which count by themselves: it is compiled as a loop."""
     return jax.lax.while_loop(lambda carry: carry[0] < turns, body, first)
 
 
-def pick(rows: Float[Array, "rows *each"], k: Any) -> Float[Array, "*each"]:
+def pick(rows: Float[Array, "rows ..."], k: Any) -> Float[Array, "..."]:
     """Row k."""
     return jnp.sum(jnp.where(_is_row(rows, k), rows, 0.0), axis=0)
 
 
-def put(rows: Shaped[Array, "rows *each"], k: Any, row: Any) -> Shaped[Array, "rows *each"]:
+def put(rows: Shaped[Array, "rows ..."], k: Any, row: Any) -> Shaped[Array, "rows ..."]:
     """The same with another row k."""
     return jnp.where(_is_row(rows, k), row, rows)
 
 
-def _is_row(rows: Shaped[Array, "rows *each"], k: Any) -> Bool[Array, "rows *ones"]:
+def _is_row(rows: Shaped[Array, "rows ..."], k: Any) -> Bool[Array, "rows ..."]:
     return jnp.arange(len(rows)).reshape(-1, *[1] * (rows.ndim - 1)) == k
 
 
-def _pair(rows: Float[Array, "rows *each"], k: Any) -> Pair:
+def _pair(rows: Float[Array, "rows ..."], k: Any) -> Pair:
     """Rows k and k + 1."""
     return Pair(pick(rows, k), pick(rows, k + 1))
 

@@ -1,14 +1,14 @@
 """Two points of a ladder change places: each goes to the eps of the other.
 
-Either they slide, and keep their eta = q / eps: each goes to the level of q that has this eta at its
-new eps, by two projections and with a reverse check, as in a Hard move. With v the part of a slide
-along the level, normal with size sigma = spread times the distance of the levels,
+Either they slide, and keep their eta = q / eps: each goes to the level of q that has this eta at
+its new eps, by two projections and with a reverse check, as in a Hard move. With v the part of a
+slide along the level, normal with size sigma = spread times the distance of the levels,
 
     log ratio = sum over both of [l - log det(K) / 2 + log N(v; sigma)] there - the same here.
 
 Energies |eta|^2 / 2 stay, and what the two changes of level do to volume cancels. So eps is not in
-the ratio, and nothing in it grows with the number of constraints while layers are thin: one hop then
-leads from any eps to any other. Or they swap, and keep their x:
+the ratio, and nothing in it grows with the number of constraints while layers are thin: one hop
+then leads from any eps to any other. Or they swap, and keep their x:
 
     log ratio = |q|^2 (1 / eps_lower^2 - 1 / eps_upper^2) / 2, of the lower less of the upper point.
 
