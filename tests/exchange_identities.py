@@ -1,12 +1,13 @@
 """What exchanges on a ladder must satisfy exactly, with no statistics: detailed balance.
 
 With its random numbers an exchange is a map of both points and both slides to others, its own
-inverse. So its log ratio is that of the densities, written out longhand in the user's q, and the log
-of the *finite-difference Jacobian* of that map: all numbers go into one determinant. Slides are
+inverse. So its log ratio is that of the densities, written out longhand in the user's q, and the
+log of the *finite-difference Jacobian* of that map: all numbers go into one determinant. Slides are
 written in orthonormal bases of the levels' tangents, which the sampler never builds.
 """
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import exact
@@ -51,7 +52,7 @@ class Case(NamedTuple):
     def points(self, rng, count):
         """Some points of the upper rung and of the lower."""
         if self is CASES["pieces"]:
-            return [rng.normal(size=(count, 2)) + [0.5, 0.0] for _ in range(2)]
+            return list(rng.normal((0.5, 0.0), size=(2, count, 2)))
         problems = [dataclasses.replace(PROBLEM, eps=eps) for eps in (self.upper, self.lower)]
         return [problem.draw(rng, count, on=False) for problem in problems]
 
@@ -98,31 +99,34 @@ def _slide(case, x, y, near):
     return _basis(case, x, near).T @ (y - x) / size
 
 
-def exchanger(case, exchange, uniform):
+@functools.cache
+def exchanger(name, exchange):
     """The map, of many; `exchange` is that of `limpet.kernels.rungs`, or a mutant's.
 
     Bases are those next to the ones given, of both points before and after.
     """
+    case = CASES[name]
     kernel = limpet.Exchange([case.upper, case.lower], spread=SPREAD, tolerance=1e-14)
     widths = rungs.Pair(jnp.array(case.upper) / case.target.eps, jnp.ones(len(case.upper)))
     target = case.target.freeze(jnp.zeros(case.n))
 
-    def one(before, bases):
+    def one(before, bases, uniform):
         upper, lower, v, w = parts(case, before)
         z = jnp.concatenate([_basis(case, lower, bases[1]) @ w, _basis(case, upper, bases[0]) @ v])
         there, log_ratio, met = exchange(
-            kernel, target, widths, z, jnp.asarray(uniform), rungs.Pair(upper, lower), jnp.ones(())
+            kernel, target, widths, z, uniform, rungs.Pair(upper, lower), jnp.ones(())
         )
-        back = v, w
-        if uniform == SLIDES:  # what was below is above, and its slide leads down
-            back = (
+        back = jnp.concatenate(  # what was below is above, and its slide leads down
+            [
                 _slide(case, there.upper, lower, bases[2]),
                 _slide(case, there.lower, upper, bases[3]),
-            )
+            ]
+        )
+        back = jnp.where(uniform == SLIDES, back, jnp.concatenate([v, w]))
         inside = target.contains(there.upper) & target.contains(there.lower)
-        return Exchanged(jnp.concatenate([*there, *back]), log_ratio, met, inside)
+        return Exchanged(jnp.concatenate([*there, back]), log_ratio, met, inside)
 
-    return jax.jit(jax.vmap(one), compiler_options=RUN_ONCE)
+    return jax.jit(jax.vmap(one, in_axes=(0, 0, None)), compiler_options=RUN_ONCE)
 
 
 def _bases(case, before, there):
@@ -167,7 +171,12 @@ class Found(NamedTuple):
 def compare(name, exchange, uniform, count, seed) -> Found:
     """Many exchanges, their ways back, and longhand ratios."""
     case = CASES[name]
-    go, before = exchanger(case, exchange, uniform), starts(case, count, seed)
+    before = starts(case, count, seed)
+    map_all = exchanger(name, exchange)
+
+    def go(before, bases):
+        return map_all(before, bases, uniform)
+
     end = np.asarray(go(before, _bases(case, before, before)).there)
     bases = _bases(case, before, np.where(np.isfinite(end), end, before))
     first = Exchanged(*map(np.asarray, go(before, bases)))

@@ -1,13 +1,12 @@
 """Ladders of eps: identities, invariance, mutants, truths, stores, and what is refused.
 
 Invariance: chains start from exact draws of the law of every rung, and make some steps; then the
-points of every rung are taken back to independent uniforms. There are 63 p-values, each at a level
-of 1e-5 / 63, so that all of them together raise a false alarm in at most 1e-5 of all choices of
+points of every rung are taken back to independent uniforms. There are 33 p-values, each at a level
+of 1e-5 / 33, so that all of them together raise a false alarm in at most 1e-5 of all choices of
 seeds. Truths are compared at 4 standard errors, 7 times: a false alarm in 4e-4 of all choices.
 """
 
 import dataclasses
-import warnings
 
 import exact
 import exchange_identities as identities
@@ -23,7 +22,7 @@ from limpet.kernels.noise import draw, generators
 from limpet.kernels.states import Above, Outcome
 
 PAIRS = 40
-LEVEL = 1e-5 / 63
+LEVEL = 1e-5 / 33
 # P(x1 > 0) by quadrature
 PIECES = {0.1: 0.356156, 0.01: 0.353175, 1e-6: 0.353145}
 STARTS = [[2.0, 0.0, 0.0, 0.0, 0.9], [-2.0, 0.0, 0.0, 0.0, 1.0]]
@@ -35,9 +34,15 @@ def two_pieces(x):
 
 
 def two_circles(x):
-    """Two circles; the soft measure of one is its radius times that of 1 / |grad q|."""
+    """Distances from the nearer of two circles, of radius 1 and 1/4: so much they weigh."""
     large, small = x - jnp.array([1.3, 0.0]), x + jnp.array([1.3, 0.0])
     return jnp.array([jnp.minimum(jnp.sqrt(large @ large) - 1.0, jnp.sqrt(small @ small) - 0.25)])
+
+
+def share_of(flags):
+    """The share of chains' draws with a flag, and its standard error."""
+    means = flags.mean(axis=1)
+    return means.mean(), means.std(ddof=1) / np.sqrt(len(means))
 
 
 def test_exchanges_are_in_detailed_balance():
@@ -127,3 +132,121 @@ def test_mutants_of_ladders_are_caught(name):
     kind = mutants.build(mutants.LADDER_MUTANTS[name])["Exchange"]
     found, *_ = ladder_p_values(kind)
     assert min(found.values()) < LEVEL
+
+
+# Runs.
+
+CIRCLES = {"start": [[0.3, 0.0], [-1.05, 0.0]], "progress": False, "seed": 4}
+LADDER = [0.8, 0.4, 0.2]
+
+
+def test_two_circles_have_their_weights_at_any_eps():
+    """The small one has a fifth; points come round as often at 1e-6 as at 0.05."""
+    trips = []
+    for eps in (0.05, 1e-6):
+        kernel = limpet.Exchange([*LADDER, eps], steps=5, step_size=0.45)
+        target = limpet.Target(two_circles, eps)
+        draws = limpet.sample(target, kernel=kernel, draws=600, chains=130, warmup=100, **CIRCLES)
+        share, error = share_of(draws.posterior["x"].values[..., 0] < 0)
+        assert error < 0.01
+        assert abs(share - 0.2) < 4 * error
+        trips.append(float(draws["exchanges"]["round_trips"].mean()))
+        found = limpet.summary(draws)
+        assert found.exchanges["acceptance"].min() > 0.4
+        assert np.allclose(found.exchanges["share"].sum("outcome"), 1)
+        assert "round trips a chain" in str(found)
+    assert trips[1] > 0.9 * trips[0] > 100
+
+
+def test_a_ladder_is_found(tmp_path):
+    """From starts on both circles; a store has it, and a run goes on bit for bit."""
+    target, options = limpet.Target(two_circles, 1e-3), CIRCLES | {"chains": 6, "warmup": 60}
+    whole = limpet.sample(target, kernel=limpet.Exchange(steps=5), draws=90, thin=3, **options)
+    store, words = tmp_path / "run.zarr", {"kernel": limpet.Exchange(steps=5), "thin": 3}
+    limpet.sample(target, draws=40, store=store, **words, **options)
+    longer = limpet.resume(store, target, draws=90, progress=False)
+    assert np.array_equal(longer.posterior["x"].values, whole.posterior["x"].values)
+    for name, counted in whole["exchanges"].to_dataset().items():
+        assert np.allclose(longer["exchanges"][name].values, counted.values, rtol=1e-12)
+    ladder = longer.attrs["parameters"]["ladder"]
+    assert 0.3 < ladder[0] < 3
+    assert ladder[-1] == 1e-3
+    one_piece = options | {"start": [0.3, 0.0], "jitter": 0.01}
+    with pytest.raises(limpet.InputError, match=r"chains agree at eps=0.001 without a ladder"):
+        limpet.sample(target, draws=9, **words, **one_piece)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("eps", [0.01, 1e-6])
+def test_two_pieces_in_five_dimensions(eps):
+    target = limpet.Target(two_pieces, eps)
+    kernel = limpet.Exchange()
+    draws = limpet.sample(target, STARTS, draws=2_000, kernel=kernel, seed=5, progress=False)
+    share, error = share_of(draws.posterior["x"].values[..., 0] > 0)
+    assert error < 0.01
+    assert abs(share - PIECES[eps]) < 4 * error
+
+
+def test_several_eps_and_one_chain_by_hand():
+    def spheres(x):
+        return jnp.array([x[:2] @ x[:2] - 1, x[2] ** 2 - 1])
+
+    target = limpet.Target(spheres, [0.1, 0.2])
+    kernel = limpet.Exchange([[1.0, 2.0], [0.1, 0.2]], steps=2, step_size=0.3)
+    start = [[1.0, 0.0, 1.0], [1.0, 0.0, -1.0]]
+    draws = limpet.sample(target, start, kernel=kernel, draws=30, warmup=0, progress=False)
+    assert draws["exchanges"]["upper_eps"].values.tolist() == [[1.0, 2.0]]
+    assert "1, 2 - 0.1, 0.2" in str(limpet.summary(draws))
+    state = kernel.init(target, start[0])
+    _, info = jax.jit(kernel.step)(target, jax.random.key(0), state)
+    assert info.exchanges.outcome.shape == (1,)
+
+
+def test_pieces_are_told_with_a_remedy():
+    target = limpet.Target(two_circles, 0.01)
+    with pytest.warns(limpet.MixingWarning, match=r"heaps.*kernel=limpet.Exchange\(\)"):
+        limpet.sample(target, draws=50, chains=8, warmup=50, **CIRCLES)
+
+
+def test_rungs_that_never_exchange_are_named():
+    target, kernel = limpet.Target(two_pieces, 0.1), limpet.Exchange([999.0, 1.0, 0.1], steps=5)
+    options = CIRCLES | {"start": [2.0, 0.9], "draws": 30, "chains": 8, "warmup": 50}
+    with pytest.warns(limpet.LimpetWarning, match=r"999.0 and 1.0 .*\[999.0, 333.0, 1.0, 0.1\]"):
+        limpet.sample(target, kernel=kernel, **options)
+
+
+@pytest.mark.parametrize(
+    ("ladder", "said"),
+    [
+        ([0.1], "has 1 rungs: expected the eps of two rungs or more"),
+        ([], "has 0 rungs"),
+        ([0.1, 0.2], "does not fall after rung 0"),
+        ([0.3, 0.1, 0.1], "does not fall after rung 1"),
+        ([0.3, np.nan, 0.1], "has nan"),
+        ([0.3, 0.1, 0.0], "has 0"),
+        ([0.3, -0.1], "has -0.1"),
+        ([np.inf, 0.1], "has inf"),
+        ("steep", "expected the eps of two rungs"),
+        (0.3, "expected the eps of two rungs"),
+        ([[0.3, 0.3], [0.1]], "expected the eps of two rungs"),
+        ([0.3, 0.2], "ends with 0.2: expected the target's own eps there, 0.1"),
+        ([[0.3, 0.3], [0.1, 0.1]], "has 2 numbers for each rung"),
+    ],
+)
+def test_ladders_that_make_no_sense_are_refused(ladder, said):
+    target = limpet.Target(two_circles, 0.1)
+    with pytest.raises(limpet.InputError, match=said):
+        limpet.sample(target, kernel=limpet.Exchange(ladder), **CIRCLES)
+
+
+def test_targets_that_have_no_ladder_are_refused():
+    kernel = limpet.Exchange([0.2, 0.1])
+    with pytest.raises(limpet.InputError, match="m < n"):
+        limpet.sample(limpet.Target(lambda x: x, 0.1), [0.0, 1.0], kernel=kernel)
+    noisy = limpet.Target(lambda x: x[:1], lambda x: jnp.exp(x[1]))
+    with pytest.raises(limpet.InputError, match="has a function for eps"):
+        limpet.sample(noisy, [0.0, 1.0], kernel=kernel)
+    with pytest.raises(limpet.InputError, match="spread=0"):
+        limpet.Exchange([0.2, 0.1], spread=0)
+    with pytest.raises(limpet.InputError, match=r"limpet.sample finds a ladder"):
+        limpet.Exchange().init(limpet.Target(two_circles, 0.1), [0.3, 0.0])

@@ -193,12 +193,13 @@ def sample(
         of_model, spare = target.start is not None, -chains % tile.width_for(chains)
         starts = _find_starts(kernel, flat, guesses, chains, seed, spare, jitter, of_model)
         specify = functools.partial(
-            _specify, target=flat, layout=layout, coordinates=coordinates, scale=scale, seed=seed
+            _specify, target=flat, layout=layout, coordinates=coordinates, seed=seed
         )
         if isinstance(kernel, Exchange) and kernel.ladder is None:
             few = starts[: pilot.CHAINS]
             short = {"chains": len(few), "draws": pilot.STEPS, "warmup": pilot.STEPS}
-            one_rung = specify(Lifted(), **short, thin=1, keep_surface=False)
+            units = None if scale == LEARN else scale  # those of the ladder, which learns none
+            one_rung = specify(Lifted(), **short, scale=units, thin=1, keep_surface=False)
             kernel = dataclasses.replace(
                 kernel, ladder=pilot.find_ladder(one_rung, kernel, flat, few)
             )
@@ -207,6 +208,7 @@ def sample(
             chains=chains,
             draws=draws,
             warmup=warmup,
+            scale=scale,
             thin=thin,
             keep_surface=bool(keep_surface),
         )

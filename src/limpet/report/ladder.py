@@ -12,7 +12,7 @@ from limpet.errors import LimpetWarning, warn
 GROUP = "exchanges"
 FEWEST_TRIES = 50  # of a pair, from which its acceptance is known to a few per cent
 LEAST_EXCHANGED = 0.02  # acceptance of a pair that counts as none: a choice
-GAP = 4.0  # standard deviations of a chain, between the means of two, that nothing is in: a choice
+APART = 1.5  # standard deviations to each side of its mean that a chain fills: a choice
 CLOSER = 3.0  # how much smaller than the upper eps one between is to be, where layers are thick
 
 
@@ -72,8 +72,9 @@ def warn_of_ladder(exchanges: xr.Dataset, ladder: Sequence[Any]) -> None:
     better = [*ladder[: k + 1], between, *ladder[k + 1 :]]
     warn(
         f"The rungs eps={upper.tolist()!r} and {lower.tolist()!r} of the ladder hardly exchange: in"
-        f" {float(row['acceptance']):.2%} of {int(row['tries']):,} tries{also}. Nothing that happens"
-        f" above reaches the draws. Insert a rung: kernel=limpet.Exchange({better!r}).",
+        f" {float(row['acceptance']):.2%} of {int(row['tries']):,} tries{also}. So the draws are"
+        " not what the rungs above make them. Insert a rung:"
+        f" kernel=limpet.Exchange({better!r}).",
         LimpetWarning,
     )
 
@@ -85,8 +86,10 @@ def sit_in_heaps(posterior: xr.Dataset, variable: int) -> bool:
         size = int(np.prod(array.shape[2:]))
         if variable < size:
             values = array.values.reshape(*lead, -1)[..., variable]
-            gaps = np.diff(np.sort(values.mean(axis=1)))
-            return bool(gaps.max(initial=0.0) > GAP * np.median(values.std(axis=1)))
+            means, widths = values.mean(axis=1), APART * values.std(axis=1)
+            order = np.argsort(means)
+            low, high = (means - widths)[order], (means + widths)[order]
+            return bool((low[1:] > np.maximum.accumulate(high)[:-1]).any())
         variable -= size
     return False
 

@@ -15,7 +15,6 @@ from limpet.run.quantities import POINT, Draws, stats_of
 from limpet.run.specification import RunSpecification
 from limpet.run.tile import Trace
 
-
 LADDER = ("exchanges", "exchange_acceptance", "round_trips")  # what is counted of a ladder
 
 

@@ -19,7 +19,6 @@ from limpet.errors import InputError
 from limpet.kernels import Exchange, Lifted
 from limpet.kernels.rungs import Pair, exchange
 from limpet.kernels.states import Outcome
-from limpet.run.mixing import APART
 from limpet.run.online import mixing
 from limpet.run.quantities import POINT, WITH_STATS
 from limpet.run.specification import RunSpecification
@@ -27,7 +26,8 @@ from limpet.run.tile_run import TileRun
 from limpet.target import Target
 
 CHAINS = 64  # of the short runs, at most
-STEPS = 128  # of each before its draws, and as many draws: chains that agree then travel fast
+STEPS = 256  # of each before its draws, and as many draws
+MERGED = 1.2  # R-hat of so few draws at which chains travel between pieces: a choice
 FAR, NEAR = 10.0, 1.5  # factors between eps that are tried
 STRAIGHT = 0.5  # acceptance of exchanges with the lowest rung, while layers count as thin
 OFTEN = 0.25  # acceptance of exchanges of neighbours: half of what makes points climb fastest
@@ -44,7 +44,7 @@ def find_ladder(
     """
     run = functools.partial(_run, specification)
     lowest, factor = np.asarray(target.eps), FAR
-    draws, agree = run(target, starts)
+    draws, agree, framed = run(target, starts)
     if agree:
         raise InputError(
             f"ladder=None: chains agree at eps={lowest.tolist()!r} without a ladder, so that there"
@@ -54,19 +54,20 @@ def find_ladder(
     tried = [(1.0, draws)]  # multiples of the lowest eps
     while not agree:
         if len(tried) == MOST:
+            last = _rounded(tried[-1][0] * lowest)
             raise InputError(
-                f"ladder=None: chains do not agree at any eps up to {(tried[-1][0] * lowest)!r}."
-                " Give a ladder, or more starts."
+                f"ladder=None: chains do not agree at any eps up to {last!r}."
+                " Give a ladder, or scale if unknowns are of different sizes."
             )
         multiple = tried[-1][0] * factor
         rung = target.with_eps(multiple * lowest)
         rung.colouring = target.colouring
-        draws, agree = run(rung, tried[-1][1][:, -1])
-        if factor == FAR and _acceptance(kernel, target, (multiple, draws), tried[0]) < STRAIGHT:
+        draws, agree, _ = run(rung, tried[-1][1][:, -1])
+        if factor == FAR and _acceptance(kernel, framed, (multiple, draws), tried[0]) < STRAIGHT:
             factor, agree = NEAR, False
             continue
         tried.append((multiple, draws))
-    above = [_rounded(multiple * lowest) for multiple in _chosen(kernel, target, tried)[:-1]]
+    above = [_rounded(multiple * lowest) for multiple in _chosen(kernel, framed, tried)[:-1]]
     return (*above, lowest.tolist())
 
 
@@ -77,8 +78,8 @@ def _rounded(eps: np.ndarray) -> Any:
 
 def _run(
     specification: RunSpecification, target: Target, starts: np.ndarray
-) -> tuple[np.ndarray, bool]:
-    """Draws of a short run (chain, draw, number), and whether chains agree."""
+) -> tuple[np.ndarray, bool, Target]:
+    """Draws of a short run (chain, draw, number), whether chains agree, and what they move in."""
     tile = TileRun(specification, Lifted(), target, 0, starts)
     points = []
     while not tile.done:
@@ -88,7 +89,8 @@ def _run(
         if WITH_STATS in new:
             made = new[WITH_STATS].where(new[WITH_STATS].draw < specification.draws)
             draws[made.chain, made.draw] = made.numbers[POINT]
-    return draws, bool(mixing([tile.online], specification.draws).r_hat <= APART)
+    agree = mixing([tile.online], specification.draws).r_hat <= MERGED
+    return draws, bool(agree), tile.framed
 
 
 def _chosen(kernel: Exchange, target: Target, tried: list[tuple[float, np.ndarray]]) -> list[float]:
@@ -106,11 +108,12 @@ def _chosen(kernel: Exchange, target: Target, tried: list[tuple[float, np.ndarra
 
 
 def _acceptance(kernel: Exchange, target: Target, upper: Any, lower: Any) -> float:
-    """How often points of two rungs would exchange."""
+    """How often points of two rungs would exchange, in the coordinates that a run moves in."""
     rng = np.random.default_rng(0)
     n = upper[1].shape[-1]
     widths = Pair(*(jnp.full(1, multiple) for multiple, _ in (upper, lower)))
-    points = Pair(*(rng.permutation(d.reshape(-1, n))[:SAMPLES] for _, d in (upper, lower)))
+    some = (rng.permutation(draws.reshape(-1, n))[:SAMPLES] for _, draws in (upper, lower))
+    points = Pair(*map(target.coordinates, some))
     z, uniform = rng.normal(size=(len(points.upper), 2 * n)), rng.random(len(points.upper))
     ready = dataclasses.replace(kernel, ladder=(2.0, 1.0))  # it is not used here
     return float(_mean_acceptance(ready, target, widths, z, uniform, points))
