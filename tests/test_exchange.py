@@ -19,7 +19,7 @@ import pytest
 import limpet
 from limpet.kernels import rungs
 from limpet.kernels.noise import draw, generators
-from limpet.kernels.states import Above, Outcome
+from limpet.kernels.states import Outcome
 
 PAIRS = 40
 LEVEL = 1e-5 / 33
@@ -78,6 +78,16 @@ def test_mutants_of_exchanges_are_caught(name):
     assert not fine or np.median(np.abs(found.errors)) > 1e-6
 
 
+@pytest.mark.slow
+def test_a_copy_without_a_change_is_not_caught():
+    exchange = mutants.build(mutants.Mutant("kernels.rungs", ()))["exchange"]
+    found = identities.compare("bent", exchange, identities.SLIDES, 3 * PAIRS, 3)
+    assert found.possible.mean() > 0.3
+    assert not found.outside
+    assert not found.irreversible
+    assert np.median(np.abs(found.errors)) < 1e-8
+
+
 # Invariance.
 
 
@@ -95,7 +105,7 @@ def steps_on_ladder(kernel, problems, chains, steps, seed):
             return (state, generator), info
 
         state = kernel.start(target, points[-1])
-        state = state._replace(above=Above(points[:-1], state.above.stage))
+        state = state._replace(above=state.above._replace(x=points[:-1]))
         (state, _), info = jax.lax.scan(step, (state, generator), None, steps)
         return jnp.concatenate([state.above.x, state.x[None]]), info
 
@@ -198,7 +208,7 @@ def test_several_eps_and_one_chain_by_hand():
     assert draws["exchanges"]["upper_eps"].values.tolist() == [[1.0, 2.0]]
     assert "1, 2 - 0.1, 0.2" in str(limpet.summary(draws))
     state = kernel.init(target, start[0])
-    _, info = jax.jit(kernel.step)(target, jax.random.key(0), state)
+    _, info = jax.eval_shape(kernel.step, target, jax.random.key(0), state)
     assert info.exchanges.outcome.shape == (1,)
 
 
@@ -209,7 +219,7 @@ def test_pieces_are_told_with_a_remedy():
 
 
 def test_rungs_that_never_exchange_are_named():
-    target, kernel = limpet.Target(two_pieces, 0.1), limpet.Exchange([999.0, 1.0, 0.1], steps=5)
+    target, kernel = limpet.Target(two_pieces, 0.1), limpet.Exchange([999.0, 1.0, 0.1], 5, 0.03)
     options = CIRCLES | {"start": [2.0, 0.9], "draws": 30, "chains": 8, "warmup": 50}
     with pytest.warns(limpet.LimpetWarning, match=r"999.0 and 1.0 .*\[999.0, 333.0, 1.0, 0.1\]"):
         limpet.sample(target, kernel=kernel, **options)

@@ -41,8 +41,9 @@ from limpet.kernels import SAS, Exchange, Kernel, Lifted, Move, StrataSampler
 from limpet.layout import Layout, read_points
 from limpet.report.progress import Show, at_the_start, show_progress
 from limpet.report.reporter import says_stop
-from limpet.run import pilot, tile
+from limpet.run import tile
 from limpet.run.executors import Executor, as_executor
+from limpet.run.pilot import find_ladder
 from limpet.run.specification import RunSpecification, check_names, chunk_length
 from limpet.run.task import pack
 from limpet.run.tile_run import LEARN, TileRun
@@ -100,7 +101,7 @@ def sample(
         sampled in terms of differences. Give your own by a number for each unknown, by variable
         (`{"bead": 1.0, "field": 1e3}`), or as an n x n matrix B, for x = B z. None takes the
         unknowns as they are. Draws are of x in any case, and of the same law.
-    kernel : Lifted, SAS, SurfaceSampler or RandomWalk, optional
+    kernel : Lifted, SAS, SurfaceSampler, RandomWalk or Exchange, optional
         Default `Lifted()`, the fastest; with `keep_surface` it is `SAS()`, the paper's sampler,
         for others do not go on and off the surface.
     seed : int
@@ -190,28 +191,26 @@ def sample(
             flat.check_forces(jnp.asarray(guesses[0]))
         if engine is not None:
             pack(None, kernel, flat)  # refuses what cannot be sent, before anything takes time
-        of_model, spare = target.start is not None, -chains % tile.width_for(chains)
-        starts = _find_starts(kernel, flat, guesses, chains, seed, spare, jitter, of_model)
-        specify = functools.partial(
-            _specify, target=flat, layout=layout, coordinates=coordinates, seed=seed
-        )
-        if isinstance(kernel, Exchange) and kernel.ladder is None:
-            few = starts[: pilot.CHAINS]
-            short = {"chains": len(few), "draws": pilot.STEPS, "warmup": pilot.STEPS}
-            units = None if scale == LEARN else scale  # those of the ladder, which learns none
-            one_rung = specify(Lifted(), **short, scale=units, thin=1, keep_surface=False)
-            kernel = dataclasses.replace(
-                kernel, ladder=pilot.find_ladder(one_rung, kernel, flat, few)
-            )
-        specification = specify(
+        specification = _specify(
             kernel,
+            flat,
+            layout,
+            coordinates,
             chains=chains,
             draws=draws,
             warmup=warmup,
             scale=scale,
             thin=thin,
             keep_surface=bool(keep_surface),
+            seed=seed,
         )
+        spare = -chains % specification.width
+        of_model = target.start is not None
+        starts = _find_starts(kernel, flat, guesses, chains, seed, spare, jitter, of_model)
+        if isinstance(kernel, Exchange) and kernel.ladder is None:
+            kernel = find_ladder(specification, kernel, flat, starts)
+            found = {"fields": dataclasses.asdict(kernel), "parameters": kernel.parameters(flat)}
+            specification = dataclasses.replace(specification, **found)
         if getattr(kernel, "measure", None) is None:  # else it is on the surface itself
             check_resolution(flat, starts)
         check_symmetries(flat, starts)
@@ -322,10 +321,10 @@ def _translated(target: Target, go: Callable[[], xr.DataTree]) -> xr.DataTree:
 
 def _specify(
     kernel: Kernel,
-    *,
     target: Target,
     layout: Layout,
     coordinates: Coordinates,
+    *,
     chains: int,
     draws: int,
     warmup: int | None,

@@ -22,7 +22,7 @@ from limpet.kernels.states import Outcome
 from limpet.run.online import mixing
 from limpet.run.quantities import POINT, WITH_STATS
 from limpet.run.specification import RunSpecification
-from limpet.run.tile_run import TileRun
+from limpet.run.tile_run import LEARN, TileRun
 from limpet.target import Target
 
 CHAINS = 64  # of the short runs, at most
@@ -37,12 +37,10 @@ SAMPLES = 512  # exchanges by which an acceptance is judged: it is known to 0.02
 
 def find_ladder(
     specification: RunSpecification, kernel: Exchange, target: Target, starts: np.ndarray
-) -> tuple[Any, ...]:
-    """The eps of the rungs, from the highest down to the target's own.
-
-    The specification is that of a run of `Lifted` on one rung.
-    """
-    run = functools.partial(_run, specification)
+) -> Exchange:
+    """The kernel with a ladder, for a run that is specified without."""
+    starts = starts[:CHAINS]
+    run = functools.partial(_run, _on_one_rung(specification, target, len(starts)))
     lowest, factor = np.asarray(target.eps), FAR
     draws, agree, framed = run(target, starts)
     if agree:
@@ -68,7 +66,23 @@ def find_ladder(
             continue
         tried.append((multiple, draws))
     above = [_rounded(multiple * lowest) for multiple in _chosen(kernel, framed, tried)[:-1]]
-    return (*above, lowest.tolist())
+    return dataclasses.replace(kernel, ladder=(*above, lowest.tolist()))
+
+
+def _on_one_rung(run: RunSpecification, target: Target, chains: int) -> RunSpecification:
+    """What a short run of `Lifted` is; a ladder learns no units, so it does not, either."""
+    return dataclasses.replace(
+        run,
+        kernel=Lifted.__name__,
+        parameters=Lifted().parameters(target),
+        sizes=tuple(name for tunable in Lifted().tunables for name in tunable.names),
+        chains=chains,
+        width=chains,
+        draws=STEPS,
+        warmup=STEPS,
+        thin=1,
+        scale=None if run.scale == LEARN else run.scale,
+    )
 
 
 def _rounded(eps: np.ndarray) -> Any:
