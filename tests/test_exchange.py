@@ -190,8 +190,8 @@ def test_a_ladder_is_found(tmp_path):
 @pytest.mark.parametrize("eps", [0.01, 1e-6])
 def test_two_pieces_in_five_dimensions(eps):
     target = limpet.Target(two_pieces, eps)
-    kernel = limpet.Exchange()
-    draws = limpet.sample(target, STARTS, draws=2_000, kernel=kernel, seed=5, progress=False)
+    options = {"kernel": limpet.Exchange(), "chains": 128, "seed": 5, "progress": False}
+    draws = limpet.sample(target, STARTS, draws=2_000, **options)
     share, error = share_of(draws.posterior["x"].values[..., 0] > 0)
     assert error < 0.01
     assert abs(share - PIECES[eps]) < 4 * error
