@@ -28,6 +28,8 @@ MODULES = [
     "limpet.kernels.random_walk",
     "limpet.kernels.stratum",
     "limpet.kernels.bonds",
+    "limpet.kernels.rungs",
+    "limpet.kernels.exchange",
 ]
 
 
@@ -54,6 +56,8 @@ def build(mutant: Mutant):
         kept = {
             "State": sys.modules["limpet.kernels.base"].State,
             "slide_to_level": sys.modules["limpet.kernels.bonds"].slide_to_level,
+            "exchange": sys.modules["limpet.kernels.rungs"].exchange,
+            "Exchange": sys.modules["limpet.kernels.exchange"].Exchange,
         }
         return kept | {
             sampler: getattr(sys.modules[f"limpet.kernels.{module}"], sampler)
@@ -550,5 +554,125 @@ SYMMETRY_MUTANTS = {
     "outcomes not counted": (
         "soft",
         _one("kernels.symmetry", "walk.outcomes + (", "0 * walk.outcomes + ("),
+    ),
+}
+
+# of exchanges on a ladder: whether slides or swaps show it, and the change
+EXCHANGE_MUTANTS = {
+    "gradients not weighed": (
+        "bent",
+        _one(
+            "kernels.rungs",
+            "change -= half_log_det(there.factor) - half_log_det(here.factor)",
+            "change -= 0.0",
+        ),
+    ),
+    "gradients upside down": (
+        "bent",
+        _one("kernels.rungs", "change -= half_log_det(there", "change += half_log_det(there"),
+    ),
+    "log density dropped": (
+        "bent",
+        _one("kernels.rungs", "change = there.log_density - here.log_density", "change = 0.0"),
+    ),
+    "slides not weighed": (
+        "bent",
+        _one(
+            "kernels.rungs",
+            "change += log_normal(back, size_back, d) - log_normal(slide, size, d)",
+            "change += 0.0",
+        ),
+    ),
+    "slide back of the size of the first": (
+        "bent",
+        _one(
+            "kernels.rungs",
+            "_size(kernel, there.factor, apart)",
+            "_size(kernel, here.factor, apart)",
+        ),
+    ),
+    "dimension of space, not of the level": (
+        "bent",
+        _one("kernels.rungs", "len(x) - len(level)", "len(x)"),
+    ),
+    "eps of the other rung": (
+        "bent",
+        _one("kernels.rungs", "level = ratio * here.values", "level = here.values / ratio"),
+    ),
+    "both points to the upper eps": (
+        "bent",
+        _one("kernels.rungs", "target, ratio, z[n:]", "target, 1 / ratio, z[n:]"),
+    ),
+    "ratio of the upper point dropped": (
+        "bent",
+        _one("kernels.rungs", "up.log_ratio + down.log_ratio", "up.log_ratio"),
+    ),
+    "obstacle of the upper point dropped": (
+        "pieces",
+        _one("kernels.rungs", "sooner(up.obstacle, down.obstacle)", "up.obstacle"),
+    ),
+    "no reverse check": (
+        "pieces",
+        _one(
+            "kernels.trajectory",
+            "returned=came_back(kernel, second, state)",
+            "returned=first.landed",
+        ),
+    ),
+    "reverse check on the wrong level": (
+        "bent",
+        _one("kernels.rungs", "back_level=here.values", "back_level=level"),
+    ),
+    "walls ignored": (
+        "bent",
+        _one("kernels.trajectory", "inside=target.contains(first.x)", "inside=first.landed | True"),
+    ),
+    "swap: energies counted twice": (
+        "swaps",
+        _one(
+            "kernels.rungs",
+            "(values.lower**2 - values.upper**2)) / 2",
+            "(values.lower**2 - values.upper**2))",
+        ),
+    ),
+    "swap: upside down": (
+        "swaps",
+        _one(
+            "kernels.rungs",
+            "(values.lower**2 - values.upper**2)",
+            "(values.upper**2 - values.lower**2)",
+        ),
+    ),
+    "swap: eps of the lower rung alone": (
+        "swaps",
+        _one("kernels.rungs", "1 / widths.lower**2 - 1 / widths.upper**2", "1 / widths.lower**2"),
+    ),
+    "swap: points stay": (
+        "swaps",
+        _one(
+            "kernels.rungs",
+            "Pair(points.lower, points.upper), gain",
+            "Pair(points.upper, points.lower), gain",
+        ),
+    ),
+}
+
+# of what is made of exchanges: these show in the law of the rungs
+LADDER_MUTANTS = {
+    "exchanges always accepted": _one(
+        "kernels.exchange",
+        "choose(outcome == Outcome.ACCEPTED, (x, stage)",
+        "choose(outcome >= 0, (x, stage)",
+    ),
+    "points not crossed": _one(
+        "kernels.exchange",
+        "put(put(self.x, k, there.upper), k + 1, there.lower)",
+        "put(put(self.x, k, there.lower), k + 1, there.upper)",
+    ),
+    "trajectories at the lowest eps": _one(
+        "kernels.exchange", "Rung(target, pick(widths, k))", "Rung(target, pick(widths, rungs - 1))"
+    ),
+    "exchanges with the eps of other rungs": _one(
+        "kernels.exchange", "self, target, _pair(widths, k)", "self, target, _pair(widths, 0 * k)"
     ),
 }

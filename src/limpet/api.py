@@ -16,7 +16,7 @@ from limpet.errors import (
 )
 from limpet.geometry.start import find_start
 from limpet.handover import as_blackjax, to_inference_data
-from limpet.kernels import SAS, Lifted, RandomWalk, StrataSampler, SurfaceSampler
+from limpet.kernels import SAS, Exchange, Lifted, RandomWalk, StrataSampler, SurfaceSampler
 from limpet.models import ModelTarget, from_numpyro, from_pymc
 from limpet.models.spheres import sticky_spheres
 from limpet.partition import ladder, partition_ratio
@@ -32,6 +32,7 @@ from limpet.target import Target
 
 __all__ = [
     "SAS",
+    "Exchange",
     "ExecutorError",
     "InputError",
     "InterruptedWarning",

@@ -37,12 +37,13 @@ from limpet.geometry.fit import find_peaks
 from limpet.geometry.start import JITTER, find_vectors
 from limpet.geometry.start_checks import check_guesses, check_resolution
 from limpet.geometry.symmetry_checks import check_symmetries
-from limpet.kernels import SAS, Kernel, Lifted, Move, StrataSampler
+from limpet.kernels import SAS, Exchange, Kernel, Lifted, Move, StrataSampler
 from limpet.layout import Layout, read_points
 from limpet.report.progress import Show, at_the_start, show_progress
 from limpet.report.reporter import says_stop
 from limpet.run import tile
 from limpet.run.executors import Executor, as_executor
+from limpet.run.pilot import find_ladder
 from limpet.run.specification import RunSpecification, check_names, chunk_length
 from limpet.run.task import pack
 from limpet.run.tile_run import LEARN, TileRun
@@ -100,7 +101,7 @@ def sample(
         sampled in terms of differences. Give your own by a number for each unknown, by variable
         (`{"bead": 1.0, "field": 1e3}`), or as an n x n matrix B, for x = B z. None takes the
         unknowns as they are. Draws are of x in any case, and of the same law.
-    kernel : Lifted, SAS, SurfaceSampler or RandomWalk, optional
+    kernel : Lifted, SAS, SurfaceSampler, RandomWalk or Exchange, optional
         Default `Lifted()`, the fastest; with `keep_surface` it is `SAS()`, the paper's sampler,
         for others do not go on and off the surface.
     seed : int
@@ -206,6 +207,10 @@ def sample(
         spare = -chains % specification.width
         of_model = target.start is not None
         starts = _find_starts(kernel, flat, guesses, chains, seed, spare, jitter, of_model)
+        if isinstance(kernel, Exchange) and kernel.ladder is None:
+            kernel = find_ladder(specification, kernel, flat, starts)
+            found = {"fields": dataclasses.asdict(kernel), "parameters": kernel.parameters(flat)}
+            specification = dataclasses.replace(specification, **found)
         if getattr(kernel, "measure", None) is None:  # else it is on the surface itself
             check_resolution(flat, starts)
         check_symmetries(flat, starts)

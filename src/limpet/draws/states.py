@@ -134,6 +134,10 @@ def _essentials(run, tile):
     yield "acceptance", "<f8", (2, chains, len(Move), len(Outcome))
     for group in run.groups:
         yield f"{group}_visits", "<i8", (chains,)
+    if run.pairs:
+        yield "exchanges", "<i8", (2, chains, run.pairs, len(Outcome))
+        yield "exchange_acceptance", "<f8", (2, chains, run.pairs)
+        yield "round_trips", "<i8", (2, chains)
 
 
 def _check(state, run, tile):

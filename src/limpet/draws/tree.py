@@ -10,6 +10,7 @@ from limpet.draws.attributes import nest
 from limpet.kernels.base import Kernel
 from limpet.kernels.states import Move, Outcome
 from limpet.run.clock import times_of
+from limpet.run.collect import LADDER
 from limpet.run.specification import RunSpecification
 
 MOVES = [move.name.lower() for move in Move]
@@ -47,6 +48,8 @@ def tree(
             "outcome": np.array(OUTCOMES, object),
         },
     )
+    if run.pairs:
+        groups["exchanges"] = _exchanges(run, figures)
     if keep is not None:
         groups = {name: group.isel(chain=keep) for name, group in groups.items()}
     groups["scale"] = _scale(run, figures)
@@ -64,6 +67,33 @@ def tree(
     }
     result.attrs = nest(attributes)
     return result
+
+
+def _exchanges(run, figures) -> xr.Dataset:
+    """What became of exchanges on a ladder by pair of rungs, and how often points came round."""
+    counts, expected, trips = (
+        np.concatenate([tile[name][0] for tile in figures]) for name in LADDER
+    )
+    tries = counts.sum(axis=2)
+    eps = np.array(run.ladder, float)
+    rungs = ("pair",) if eps.ndim == 1 else ("pair", "constraint")
+    return xr.Dataset(
+        {
+            "counts": (("chain", "pair", "outcome"), counts),
+            "acceptance": (
+                ("chain", "pair"),
+                np.where(tries, expected / np.maximum(tries, 1), np.nan),
+            ),
+            "round_trips": ("chain", trips),
+            "upper_eps": (rungs, eps[:-1]),
+            "lower_eps": (rungs, eps[1:]),
+        },
+        coords={
+            "chain": np.arange(len(counts)),
+            "pair": np.arange(run.pairs),
+            "outcome": np.array(OUTCOMES, object),
+        },
+    )
 
 
 def _scale(run, figures) -> xr.Dataset:

@@ -182,6 +182,13 @@ def damped_step(normals: Normals, values: Values, damping: Any) -> Vector:
     return normals @ solve(K + damping * jnp.diag(jnp.diagonal(K)), values)
 
 
+def scaled(normals: Normals, by: Any) -> Normals:
+    """Each normal times its number."""
+    if isinstance(normals, SparseNormals):
+        return normals.scaled(by)
+    return normals * by
+
+
 def rescale(normals: Normals, scale: Values) -> Normals:
     """Each normal divided by its scale; entries that are not finite become zero."""
     if isinstance(normals, SparseNormals):

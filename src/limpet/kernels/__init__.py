@@ -1,6 +1,7 @@
 """The samplers, one file each."""
 
 from limpet.kernels.base import Kernel
+from limpet.kernels.exchange import Exchange
 from limpet.kernels.lifted import Lifted
 from limpet.kernels.random_walk import RandomWalk
 from limpet.kernels.sas import SAS
@@ -10,6 +11,7 @@ from limpet.kernels.surface import SurfaceSampler
 
 __all__ = [
     "SAS",
+    "Exchange",
     "Info",
     "Kernel",
     "Lifted",

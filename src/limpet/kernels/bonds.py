@@ -20,11 +20,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from limpet.geometry.linalg import factor, half_log_det, lengths, tangent
-from limpet.kernels.moves import choose, judge
+from limpet.geometry.linalg import factor, half_log_det, lengths, scaled, tangent
+from limpet.kernels.moves import choose, judge, log_normal
 from limpet.kernels.noise import Noise
 from limpet.kernels.states import Info, Move, Outcome, State
-from limpet.kernels.stratum import Masked, RigidStratum, masked
+from limpet.kernels.stratum import Masked, RigidStratum
 from limpet.kernels.trajectory import slide_once
 from limpet.shapes import Normals, Values, Vector
 from limpet.strata import Strata
@@ -123,7 +123,7 @@ def slide_to_level(
     d = float(np.sum(target.free(len(here.x)))) - jnp.sum(together)
     change = _log_try(target, reach, there, chosen) - _log_try(target, reach, here, chosen)
     change += there.log_density - here.log_density
-    change += _log_normal(back, size_back, d) - _log_normal(slide, size, d)
+    change += log_normal(back, size_back, d) - log_normal(slide, size, d)
     steepness = half_log_det(end.factor) - half_log_det(begin.factor)
     change -= steepness if measure is None else measure * steepness
     gain = jnp.sum(chosen * (jnp.log(target.stickiness) - jnp.log(_lengths(target, reach))))
@@ -189,11 +189,6 @@ def _size(
     return kernel.spread * jnp.abs(unbonded) / slope
 
 
-def _log_normal(v: Vector, size: Float[Array, ""], d: Float[Array, ""]) -> Float[Array, ""]:
-    """Log density of a Gaussian of this size in d dimensions, but for a constant."""
-    return -jnp.sum(v**2) / (2 * size**2) - d * jnp.log(size)
-
-
 def _raised(surface: RigidStratum, target: Strata, here: Place, scale: Float[Array, ""]) -> State:
     """The state on the surface; its point has no labels, which are none of its coordinates."""
     bare = target.relabelled(here.x, jnp.zeros_like(here.holds))
@@ -201,7 +196,7 @@ def _raised(surface: RigidStratum, target: Strata, here: Place, scale: Float[Arr
         bare,
         jnp.bool_(True),
         surface.holds * here.values,
-        masked(here.normals, surface.holds),
+        scaled(here.normals, surface.holds),
         jnp.zeros((0, 0)),
         here.log_density,
         scale,
@@ -222,7 +217,7 @@ def _log_slope(
     """Log of how steep q_j is along the surface of the others, at the unbonded end."""
     others = surface.holds - chosen
     lower = RigidStratum(Masked(target, others, True), surface.n)
-    normals = [lower.normals(masked(place.normals, others)) for place in (here, there)]
+    normals = [lower.normals(scaled(place.normals, others)) for place in (here, there)]
     steep = [
         half_log_det(with_it.factor) - half_log_det(factor(without))
         for with_it, without in zip((begin, end), normals, strict=True)

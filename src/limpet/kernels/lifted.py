@@ -92,14 +92,23 @@ class Lifted(TrajectoryKernel):
     ) -> tuple[State, Info]:
         """One trajectory on the lifted surface."""
         sizes = self.sizes(target) | tuned
-        # lengths are such that a trajectory turns eta by a quarter: a harmonic motion, about
-        slides = jnp.maximum(sizes["steps"], FEWEST_TO_TURN)
-        length = slides * sizes["step_size"] / (np.pi / 2)
         if len(state.values) >= len(state.x):
-            return make_graph_trajectory(self, target, sizes, length, noise, state)
-        lifted = LiftedTarget(target, len(state.x), length)
-        new, info = make_trajectory(self, lifted, sizes, noise, lifted.raise_state(state))
-        return lifted.lower_state(new), info
+            return make_graph_trajectory(self, target, sizes, length_of(sizes), noise, state)
+        return travel(self, target, sizes, noise, state)
+
+
+def travel(
+    kernel: TrajectoryKernel, target: Surface, sizes: dict[str, Any], noise: Noise, state: State
+) -> tuple[State, Info]:
+    """One trajectory on the surface lifted over S, from a state off S to another."""
+    lifted = LiftedTarget(target, len(state.x), length_of(sizes))
+    new, info = make_trajectory(kernel, lifted, sizes, noise, lifted.raise_state(state))
+    return lifted.lower_state(new), info
+
+
+def length_of(sizes: dict[str, Any]) -> Any:
+    """How far in x eta changes by one: a trajectory then turns it by a quarter, about."""
+    return jnp.maximum(sizes["steps"], FEWEST_TO_TURN) * sizes["step_size"] / (np.pi / 2)
 
 
 class LiftedTarget:

@@ -159,6 +159,11 @@ def slide_log_ratio(
     return change + (jnp.sum(slide**2) - jnp.sum(back**2)) / (2 * size**2)
 
 
+def log_normal(v: Vector, size: Float[Array, ""], d: Any) -> Float[Array, ""]:
+    """Log density of a Gaussian of this size in d dimensions, but for a constant."""
+    return -jnp.sum(v**2) / (2 * size**2) - d * jnp.log(size)
+
+
 def soft_log_ratio(state: State, proposal: State) -> Float[Array, ""]:
     """Log of the Soft move's acceptance ratio: (2.2) with a symmetric proposal, (2.16)."""
     change = proposal.log_density - state.log_density

@@ -33,6 +33,13 @@ class Outcome(enum.IntEnum):
     NOT_FINITE = 5  # q, its gradient or the log density was NaN or infinite
 
 
+class Above(NamedTuple):
+    """Where a chain on a ladder is above its lowest rung: see `limpet.kernels.exchange`."""
+
+    x: Float[Array, "above n"]  # its points there, the highest rung first
+    stage: Float[Array, " rungs"]  # of each point: 1 after it was at the bottom, then 2 at the top
+
+
 class State(NamedTuple):
     """Where a chain is, and what was computed there.
 
@@ -46,6 +53,18 @@ class State(NamedTuple):
     factor: Factor
     log_density: Float[Array, ""]
     reach: Float[Array, ""]  # how far from the origin the chain began: the scale of its x
+    above: Above | None = None  # of a chain on a ladder
+
+
+class Exchanges(NamedTuple):
+    """What became of the exchanges of a step, by pair of rungs, the highest first."""
+
+    outcome: Int[Array, " pairs"]
+    acceptance: Float[Array, " pairs"]
+    travelled: Float[Array, ""]  # the square of how far the draw's own trajectory went before them
+    round_trip: Bool[
+        Array, ""
+    ]  # a point is at the bottom that was there before, and at the top since
 
 
 class Info(NamedTuple):
@@ -54,3 +73,4 @@ class Info(NamedTuple):
     move: Int[Array, ""]
     outcome: Int[Array, ""]
     acceptance: Float[Array, ""]
+    exchanges: Exchanges | None = None  # of a chain on a ladder

@@ -12,13 +12,14 @@ from jaxtyping import Array, Bool
 
 from limpet import errors
 from limpet.errors import InputError
+from limpet.geometry.linalg import scaled
 from limpet.kernels.base import Tunable
 from limpet.kernels.bonds import Place, change_bond, flip, place_at
-from limpet.kernels.lifted import FEWEST_TO_TURN, NO_FACTOR, LiftedTarget
+from limpet.kernels.lifted import NO_FACTOR, LiftedTarget, length_of
 from limpet.kernels.moves import choose, reach_of
 from limpet.kernels.noise import Noise
 from limpet.kernels.states import Info, Move, State
-from limpet.kernels.stratum import Masked, RigidStratum, masked
+from limpet.kernels.stratum import Masked, RigidStratum
 from limpet.kernels.surface import MEASURES
 from limpet.kernels.trajectory import TrajectoryKernel, make_trajectory
 from limpet.shapes import Vector
@@ -164,11 +165,9 @@ class StrataSampler(TrajectoryKernel):
         if rigid:
             lifted: LiftedTarget = RigidStratum(surface, n)
         else:
-            slides = jnp.maximum(sizes["steps"], FEWEST_TO_TURN)
-            length = slides * sizes["step_size"] / (np.pi / 2)
-            lifted = LiftedTarget(surface, n, length)
+            lifted = LiftedTarget(surface, n, length_of(sizes))
         begin = lifted.raise_state(
-            state._replace(normals=masked(place.normals, place.holds), on=jnp.bool_(True))
+            state._replace(normals=scaled(place.normals, place.holds), on=jnp.bool_(True))
         )
         z = jnp.concatenate([noise.z[:n] * target.free(n), noise.z[n : n + m] * (not rigid)])
         sizes = sizes | {"steps": jnp.where(state.on, 0, sizes["steps"])}

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from limpet.geometry.linalg import factor
+from limpet.geometry.linalg import factor, scaled
 from limpet.kernels.lifted import NO_FACTOR, LiftedTarget, NormalsThere, Point
 from limpet.kernels.states import State
 from limpet.lanes.primitives import sparse
@@ -37,7 +37,7 @@ class Masked:
     def values_and_normals(self, x: Vector) -> tuple[Values, Normals]:
         """The same, and its gradients."""
         values, normals = self.target.values_and_normals(x)
-        return self.holds * values, masked(normals, self.holds)
+        return self.holds * values, scaled(normals, self.holds)
 
     def log_density_at(self, x: Vector) -> Float[Array, ""]:
         """l(x), and what the label set adds to it."""
@@ -92,10 +92,3 @@ class RigidStratum(LiftedTarget):
     def lower_state(self, state: State) -> State:
         """The state of x under one here."""
         return state._replace(x=state.x[: self.n], factor=jnp.asarray(NO_FACTOR))
-
-
-def masked(normals: Normals, holds: Values) -> Normals:
-    """The gradients of constraints that hold; those of others are zero."""
-    if isinstance(normals, SparseNormals):
-        return normals.scaled(holds)
-    return normals * holds

@@ -64,6 +64,7 @@ def follow_symmetries(
     first = Walk(generator, state.x, level, none, jnp.zeros(()))
     walk = jax.lax.while_loop(lambda carry: carry[0] < count, make_another, (0, first))[1]
     new = kernel.start(target, walk.x)._replace(on=state.on, reach=state.reach)
+    new = new._replace(above=state.above)  # symmetries are for the lowest rung of a ladder
     return walk.generator, new, walk
 
 

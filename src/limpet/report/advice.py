@@ -1,6 +1,7 @@
 """What to tell a user about a run: what went wrong, the number behind it, and what to do."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -9,9 +10,11 @@ from scipy.special import gammaincinv
 
 from limpet.errors import LimpetWarning, MixingWarning, warn
 from limpet.geometry.start import is_absurd
+from limpet.kernels import SAS, Lifted, RandomWalk
 from limpet.kernels.base import Kernel
 from limpet.kernels.states import Move, Outcome, State
 from limpet.layout import Layout
+from limpet.report.ladder import exchanges_of, sit_in_heaps, warn_of_ladder
 from limpet.report.progress import DOING
 from limpet.report.variables import every_name, measure_variables
 from limpet.run.mixing import APART, Worst, worst
@@ -31,6 +34,7 @@ MOST_NAMED = 8  # chains named in one message
 HIGHEST_R_HAT = 1.01  # of chains that agree: Vehtari et al. (2021)
 FEWEST_EFFECTIVE = 400  # draws, for R-hat and the ESS itself to be trusted: Vehtari et al. (2021)
 MOST_VALUES_AGAIN = 2**23  # of a run, looked at again at its end, which takes half a second
+CLIMBERS = (Lifted, SAS, RandomWalk)  # samplers of pi_eps, which limpet.Exchange samples as well
 
 REMEDIES = {
     Outcome.FORWARD: "the projection did not reach the surface; make the step smaller",
@@ -60,6 +64,9 @@ def warn_of(
         _warn_of_starts(kernel, counts, level, still, low)
     else:
         _warn_of_failing_moves(tree, kernel, dimension, counts)
+    exchanges = exchanges_of(tree)
+    if exchanges is not None:
+        warn_of_ladder(exchanges, tree.attrs["parameters"]["ladder"])
     few = 0 < lp.sizes["draw"] < FEWEST
     if few:
         draws = lp.sizes["draw"]
@@ -71,7 +78,10 @@ def warn_of(
             MixingWarning,
         )
     elif lp.sizes["draw"] and not (still.any() or low.any()):
-        _warn_of_mixing(tree["posterior"].to_dataset(), layout, watched)
+        may_climb = isinstance(kernel, CLIMBERS) and dimension < layout.size
+        may_climb &= "eps" not in tree.attrs["parameters"]  # which is said of unknown noise
+        ladder = tree.attrs["parameters"].get("ladder")
+        _warn_of_mixing(tree["posterior"].to_dataset(), layout, watched, may_climb, ladder)
 
 
 def warn_of_units(tiles: Sequence[TileRun], posterior: xr.Dataset) -> None:
@@ -222,8 +232,13 @@ def _chi(dimension: int, share: float) -> float:
     return np.sqrt(2 * gammaincinv(dimension / 2, share))  # scipy.stats takes a second to import
 
 
-def _warn_of_mixing(posterior: xr.Dataset, layout: Layout, watched: Worst) -> None:
-    """Warn of chains that disagree, and of too few effective draws."""
+def _warn_of_mixing(
+    posterior: xr.Dataset, layout: Layout, watched: Worst, may_climb: bool, ladder: Any
+) -> None:
+    """Warn of chains that disagree, and of too few effective draws.
+
+    `may_climb`: whether a ladder may help, if there is none.
+    """
     chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
     if chains * draws * layout.size <= MOST_VALUES_AGAIN:
         _, measures = measure_variables(posterior)
@@ -231,11 +246,25 @@ def _warn_of_mixing(posterior: xr.Dataset, layout: Layout, watched: Worst) -> No
     names = every_name(posterior)
     r_hat = f"R-hat of {names[watched.r_hat_of]} is {watched.r_hat:.3f}, above {HIGHEST_R_HAT}"
     if watched.r_hat > APART:
+        remedy = (
+            " Warm up and draw several times longer; if R-hat stays, the surface may have parts"
+            " that no chain travels between."
+        )
+        if ladder:
+            remedy = (
+                " Draw several times longer; if R-hat stays, rungs exchange too rarely"
+                " (limpet.summary shows how often), so that some are needed between, or the highest"
+                f" one, eps={ladder[0]!r}, is too low to join the pieces, and needs one above it."
+            )
+        elif may_climb and sit_in_heaps(posterior, watched.r_hat_of):
+            remedy = (
+                f" They sit in heaps, with nothing between in {names[watched.r_hat_of]}: the"
+                " surface seems to consist of pieces, whose weights these draws do not know. With"
+                " kernel=limpet.Exchange(), and starts as they are, chains travel between them."
+            )
         warn(
             f"{r_hat}: the chains disagree. They have been to different places, so that mean, mcse"
-            " and ess say little of the truth, and nothing of how many draws would do. Warm up and"
-            " draw several times longer; if R-hat stays, the surface may have parts that no chain"
-            " travels between.",
+            f" and ess say little of the truth, and nothing of how many draws would do.{remedy}",
             MixingWarning,
         )
         return

@@ -16,6 +16,7 @@ from limpet.draws.tree import OUTCOMES, totals
 from limpet.errors import InputError
 from limpet.report import notebook
 from limpet.report.bonds import has_labels, numbers_of
+from limpet.report.ladder import exchanges_of, table_of
 from limpet.report.variables import measure_variables
 
 COLUMNS = ("mean", "sd", "mcse", "tau", "ess", "r_hat")
@@ -41,12 +42,17 @@ class Summary:
     bonds : xarray.Dataset or None
         Of a `limpet.Strata`, by the number of constraints that hold, of those that may break: its
         `probability`, and the Monte Carlo error of that, `mcse`.
+    exchanges : xarray.Dataset or None
+        Of a run with `limpet.Exchange`, by pair of neighbouring rungs: `upper_eps`, `lower_eps`,
+        `tries`, mean `acceptance` probability, and the `share` of each outcome; and `round_trips`
+        of points from the lowest rung to the highest and back, per chain.
     """
 
     moves: xr.Dataset
     variables: xr.Dataset
     steps_per_draw: float
     bonds: xr.Dataset | None = None
+    exchanges: xr.Dataset | None = None
 
     def __str__(self):
         # not a notebook's console, which would show the tables by itself
@@ -99,6 +105,8 @@ class Summary:
         yield "variables", about_variables, ["variable", *columns], variables
         if self.bonds is not None:
             yield "bonds", ": how many hold", ["number", "probability", "mcse"], self._numbers()
+        if self.exchanges is not None:
+            yield table_of(self.exchanges)
 
     def _numbers(self):
         """The rows of the table of bonds."""
@@ -166,7 +174,7 @@ def summary(draws: xr.DataTree) -> Summary:
         coords={"move": list(counted["counts"]), "outcome": OUTCOMES},
     )
     bonds = numbers_of(posterior) if has_labels(posterior) else None
-    return Summary(moves, _variables(posterior), steps_per_draw(draws), bonds)
+    return Summary(moves, _variables(posterior), steps_per_draw(draws), bonds, exchanges_of(draws))
 
 
 def counted_of(draws: xr.DataTree) -> dict:

@@ -9,11 +9,13 @@ is made longer, the counts stay those at the old number, for nobody wrote down w
 import jax
 import numpy as np
 
-from limpet.kernels.states import Move, Outcome
+from limpet.kernels.states import Exchanges, Move, Outcome
 from limpet.kernels.symmetry import Tally
 from limpet.run.quantities import POINT, Draws, stats_of
 from limpet.run.specification import RunSpecification
 from limpet.run.tile import Trace
+
+LADDER = ("exchanges", "exchange_acceptance", "round_trips")  # what is counted of a ladder
 
 
 class Visits:
@@ -68,6 +70,12 @@ class Collector:
         # until a chain has all its draws, and after that
         self.counts = np.zeros((2, chains, len(Move), len(Outcome)), np.int64)
         self.acceptance = np.zeros(self.counts.shape)  # their probabilities, added up
+        # the same of exchanges on a ladder, by pair of rungs, and round trips of points on it
+        pairs = specification.pairs
+        self.exchanges = np.zeros((2, chains, pairs, len(Outcome)), np.int64)
+        self.exchange_acceptance = np.zeros((2, chains, pairs))
+        self.round_trips = np.zeros((2, chains), np.int64)
+        self.books = ("counts", "acceptance") + (LADDER if pairs else ())
 
     @property
     def full(self) -> np.ndarray:
@@ -105,6 +113,8 @@ class Collector:
         np.add.at(self.acceptance.reshape(-1), cell, trace.acceptance.ravel())
         if trace.tally is not None:
             self._add_symmetries(trace.tally, book)
+        if trace.exchanges is not None:
+            self._add_exchanges(trace.exchanges, book)
         return new
 
     def _add_symmetries(self, tally: Tally, book: np.ndarray):
@@ -114,18 +124,29 @@ class Collector:
         np.add.at(counts, row, tally.outcomes)
         np.add.at(acceptance[:, Outcome.ACCEPTED], row, tally.acceptance)
 
+    def _add_exchanges(self, tried: Exchanges, book: np.ndarray):
+        """Take in exchanges of neighbours on a ladder; `book` as above."""
+        pairs = tried.outcome.shape[-1]
+        rows = np.broadcast_to(book, tried.round_trip.shape)
+        cell = (rows[..., None] * pairs + np.arange(pairs)).ravel()
+        which = cell * len(Outcome) + np.ravel(tried.outcome)
+        counted = np.bincount(which, minlength=self.exchanges.size)
+        self.exchanges += counted.reshape(self.exchanges.shape)
+        np.add.at(self.exchange_acceptance.reshape(-1), cell, np.ravel(tried.acceptance))
+        np.add.at(self.round_trips.reshape(-1), rows, tried.round_trip)
+
     def snapshot(self) -> dict[str, np.ndarray]:
         """All that it counts, by name."""
         made = {f"{group}_visits": visits.made for group, visits in self.visits.items()}
         last = {f"{group}_last": visits.last for group, visits in self.visits.items()}
-        return made | last | {"counts": self.counts, "acceptance": self.acceptance}
+        return made | last | {name: getattr(self, name) for name in self.books}
 
     def restore(self, snapshot: dict[str, np.ndarray]):
         """Go on from a snapshot, perhaps of a run that was to be shorter."""
         for group, visits in self.visits.items():
             visits.made = snapshot[f"{group}_visits"].copy()
             visits.last = snapshot[f"{group}_last"].copy()
-        for name in ("counts", "acceptance"):
+        for name in self.books:
             array = snapshot[name].copy()
             array[0, ~self.full] += array[1, ~self.full]
             array[1, ~self.full] = 0

@@ -65,6 +65,16 @@ class RunSpecification:
         return ("posterior", "surface") if self.keep_surface else ("posterior",)
 
     @property
+    def ladder(self) -> list[Any]:
+        """The eps of the rungs that chains have, if they have a ladder."""
+        return self.parameters.get("ladder") or []
+
+    @property
+    def pairs(self) -> int:
+        """How many rungs have one below them."""
+        return max(0, len(self.ladder) - 1)
+
+    @property
     def tiles(self) -> int:
         """How many tiles the chains fill."""
         return -(-self.chains // self.width)

@@ -22,7 +22,7 @@ from limpet.errors import SlowPathWarning, warn
 from limpet.geometry.linalg import factor
 from limpet.kernels.base import Kernel
 from limpet.kernels.noise import Generator
-from limpet.kernels.states import Outcome, State
+from limpet.kernels.states import Exchanges, Outcome, State
 from limpet.kernels.symmetry import Tally
 from limpet.target import Target
 
@@ -44,6 +44,7 @@ class Trace(NamedTuple):
     code: UInt8[Array, "width steps"]  # move and outcome in one number
     acceptance: Float[Array, "width steps"]
     tally: Tally | None = None  # of the moves by symmetries, if the target has any
+    exchanges: Exchanges | None = None  # of the rungs of a ladder, if the kernel has one
 
 
 def width_for(chains: int) -> int:
@@ -86,7 +87,8 @@ def step(constants, carry, scales: dict):
     lp = state.log_density - jnp.sum(state.values**2) / 2
     code = (len(Outcome) * info.move + info.outcome).astype(jnp.uint8)
     x, drawn, on = target.point(state.x), kernel.is_draw(state), state.on
-    return (state, generator), Trace(x, lp, drawn, on, code, info.acceptance, tally)
+    trace = Trace(x, lp, drawn, on, code, info.acceptance, tally, info.exchanges)
+    return (state, generator), trace
 
 
 def compile_steps(kernel: Kernel, target: Target, carry: tuple[State, Generator], scales: dict):

@@ -274,11 +274,15 @@ def _resume(made_of, snapshot):
 
 
 def _named(stem, parts):
-    """Arrays by name; each field has one, be it inside an object."""
-    return {f"{stem}_{name}": jax.tree.leaves(part)[0] for name, part in parts._asdict().items()}
+    """Arrays by the name of their field; a field that has several numbers those after the first."""
+    return {
+        f"{stem}_{name}_{k}" if k else f"{stem}_{name}": leaf
+        for name, part in parts._asdict().items()
+        for k, leaf in enumerate(jax.tree.leaves(part))
+    }
 
 
 def _read(snapshot, stem, like):
     """The same as these with other arrays."""
-    arrays = [jnp.asarray(snapshot[f"{stem}_{name}"]) for name in like._fields]
+    arrays = [jnp.asarray(snapshot[name]) for name in _named(stem, like)]
     return jax.tree.unflatten(jax.tree.structure(like), arrays)

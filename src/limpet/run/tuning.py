@@ -126,8 +126,9 @@ class Tuner:
         seen = self._directions(z)
         variances = np.var(seen[:, :, 1:], axis=(1, 2))
         squares = np.diff(seen, axis=2) ** 2
-        if trace.tally is not None:  # symmetries took it farther, whatever the sizes
-            total = trace.tally.travelled
+        farther = trace.tally if trace.exchanges is None else trace.exchanges
+        if farther is not None:  # symmetries or exchanges took it there, whatever the sizes
+            total = farther.travelled
             squares = variances[:, None, None] * total / max(np.var(z, axis=(0, 1)).sum(), TINY)
         self.variances = variances if not self.variances.any() else (variances + self.variances) / 2
         for k, tunable in enumerate(self.tunables):
