@@ -22,6 +22,8 @@ import limpet
 from limpet.kernels.states import Outcome
 from limpet.paper import two_spheres
 
+pytestmark = pytest.mark.optimized  # the machine code that users run
+
 FALSE_ALARMS = 5e-5
 TESTS = 3_535
 LEVEL = FALSE_ALARMS / TESTS
@@ -126,12 +128,6 @@ def torus_case(measure, trajectory=1):
     return exact.Torus(measure), limpet.SurfaceSampler(measure, 0.5, trajectory)
 
 
-# Of each kind, one that runs the machine code that users run. The others are compiled quickly, in a
-# fifth of the time; `make test-slow` compiles them all as users do.
-AS_USERS_DO = ["sas 0", "surface 34", "random walk 44", "sas large", "torus soft", "travelling 58"]
-AS_USERS_DO += ["travelling surface 70", "lifted 73", "varied sas 150", "varied lifted 158"]
-AS_USERS_DO += ["crowded 3, 7", "lifted, dense 3"]
-
 CASES = {
     **{f"sas {k}": random_case(k, sas) for k in range(34)},
     **{f"surface {k}": random_case(k, surface) for k in range(34, 44)},
@@ -197,26 +193,8 @@ def test_the_cases_are_of_every_kind():
     assert {min(p.n for p in problems), max(p.n for p in problems)} == {2, 12}
 
 
-@pytest.mark.optimized
-@pytest.mark.parametrize("case", AS_USERS_DO)
-def test_the_exact_law_is_kept_by_the_code_that_users_run(case):
-    check_the_exact_law(case)
-
-
-@pytest.mark.parametrize("case", [case for case in CASES if case not in AS_USERS_DO])
+@pytest.mark.parametrize("case", CASES)
 def test_the_exact_law_is_kept(case):
-    check_the_exact_law(case)
-
-
-@pytest.mark.slow
-@pytest.mark.optimized
-@pytest.mark.parametrize("case", [case for case in CASES if case not in AS_USERS_DO])
-def test_the_exact_law_is_kept_as_users_have_it(case):
-    """The same once more, by the code that users run."""
-    check_the_exact_law(case)
-
-
-def check_the_exact_law(case):
     problem, kernel = CASES[case]
     seed = list(CASES).index(case)
     chains = exact.WIDTH * (256 // problem.n) if problem.n < DENSE else exact.WIDTH // 2
@@ -245,7 +223,6 @@ def gaps(target, start, observable):
     return np.array(found)
 
 
-@pytest.mark.optimized
 def test_averages_near_two_spheres_approach_the_surface_at_rate_eps_squared():
     def missing(x):
         # E[x1^2] = 3/4 on the surface. The law is invariant under turns about the circle's axis,
@@ -265,7 +242,6 @@ def test_averages_near_two_spheres_approach_the_surface_at_rate_eps_squared():
     assert scipy.stats.norm.sf(abs(slope - 2) / np.linalg.norm(weights * error / mean)) > LEVEL / 2
 
 
-@pytest.mark.optimized
 def test_averages_near_a_bent_sphere_approach_the_surface_at_rate_eps_squared():
     size = 5
     problem = exact.bent_problem(np.random.default_rng(0), (size,), free=1, eps=1.0)
