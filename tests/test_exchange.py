@@ -181,9 +181,11 @@ def test_a_ladder_is_found(tmp_path):
     ladder = longer.attrs["parameters"]["ladder"]
     assert 0.3 < ladder[0] < 3
     assert ladder[-1] == 1e-3
-    one_piece = options | {"start": [0.3, 0.0], "jitter": 0.01}
+    told = []
+    one_piece = options | {"start": [0.3, 0.0], "jitter": 0.01, "progress": told.append}
     with pytest.raises(limpet.InputError, match=r"chains agree at eps=0.001 without a ladder"):
         limpet.sample(target, draws=9, **words, **one_piece)
+    assert [now.phase for now in told] == ["start", "ladder"]
 
 
 @pytest.mark.slow

@@ -208,6 +208,7 @@ def sample(
         of_model = target.start is not None
         starts = _find_starts(kernel, flat, guesses, chains, seed, spare, jitter, of_model)
         if isinstance(kernel, Exchange) and kernel.ladder is None:
+            show(at_the_start(chains, draws)._replace(phase="ladder"))
             kernel = find_ladder(specification, kernel, flat, starts)
             found = {"fields": dataclasses.asdict(kernel), "parameters": kernel.parameters(flat)}
             specification = dataclasses.replace(specification, **found)

@@ -25,6 +25,7 @@ BAR_COLUMNS = 32  # where there is room for them: the panel then has 80, as term
 COLUMNS_BESIDE_BAR = 48  # that the rest of its line takes
 DOING = {
     "start": "starting",
+    "ladder": "finding a ladder",
     "compile": "compiling",
     "warmup": "warming up",
     "draws": "drawing",
@@ -34,6 +35,7 @@ DOING = {
 # programs that it would compile for more than a minute
 OPEN_ENDED = {
     "start": "finding the surface",
+    "ladder": "short runs at one eps after the other",
     "compile": "up to a minute",
 }
 
@@ -41,9 +43,9 @@ OPEN_ENDED = {
 class Progress(NamedTuple):
     """How far a run is; `None` where it is too early to tell.
 
-    `phase` is "start" (looking for the surface), "compile", "warmup", "draws" or "done". `r_hat`
-    and `ess` are running estimates of what `limpet.summary` will show, of the worst of 32
-    coordinates; there is no `ess` while chains disagree.
+    `phase` is "start" (looking for the surface), "ladder" (of `limpet.Exchange()`), "compile",
+    "warmup", "draws" or "done". `r_hat` and `ess` are running estimates of what `limpet.summary`
+    will show, of the worst of 32 coordinates; there is no `ess` while chains disagree.
     """
 
     phase: str
