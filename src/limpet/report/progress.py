@@ -18,7 +18,7 @@ from rich.progress_bar import ProgressBar
 
 from limpet.errors import InputError, LimpetWarning, warn
 from limpet.report import notebook
-from limpet.run.warmup import QUIET
+from limpet.run.mixing import QUIET
 
 SECONDS_BETWEEN_LINES = 10.0  # of plain text: few in a log, and soon enough for a person
 BAR_COLUMNS = 32  # where there is room for them: the panel then has 80, as terminals usually do

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 APART = 1.1  # R-hat above which an ESS says nothing, for chains disagree: Gelman and Rubin's limit
+QUIET = 2  # rounds of warm-up in which nothing changes, after which rounds end
 ROUNDING = 1e-13  # share of sums below which their difference is rounding: some hundred epsilons
 
 

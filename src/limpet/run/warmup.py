@@ -14,7 +14,7 @@ import numpy as np
 
 from limpet.frame import Frame
 from limpet.kernels.base import Kernel
-from limpet.run.mixing import APART
+from limpet.run.mixing import APART, QUIET
 from limpet.run.shape import SETTLED, Shape
 from limpet.run.tile import Trace
 from limpet.run.tuning import Tuner
@@ -24,7 +24,6 @@ LONGEST = 1_000  # steps of one that ends by itself
 MOST_WORK = 2**16  # slides of a chain in rounds that end by themselves; twice that in all warm-up
 TRIALS = 2_048  # steps of all chains together in a round, about, for each kind of move
 SHORTEST_ROUND, LONGEST_ROUND = 16, 64  # steps
-QUIET = 2  # rounds in which nothing changes, after which rounds end
 LAST_ROUNDS = 3  # in which sizes settle: the frame does not change in them
 LEAST_ACCEPTED = 0.25  # of proposals in a round whose draws tell a shape: a choice
 MOST_CHANGES = 8  # of the frame: a width of a million needs four
