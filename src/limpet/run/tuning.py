@@ -6,11 +6,10 @@ mean squared distance that proposals went, for it makes successive points least 
 almost as good the smallest is taken, whose proposals fail less. Where a Hard move is a trajectory
 of several slides, these are to be accepted in four cases of five. There are to be as many of them
 as give the most effective draws per slide in the slowest direction, of coordinates and of the
-widest one. Of numbers almost as good the largest is taken, for what is slower still. Long
-trajectories are tried less often, and by neighbours together, for chains that are computed side by
-side wait for the longest. Soft moves are to be accepted in two cases of five, as the paper has it.
-Off and On moves change sides, for which any small size will do: theirs is lowered if half of them
-are refused, and else left alone.
+widest one. Long trajectories are tried less often, and by neighbours together, for chains that are
+computed side by side wait for the longest. Soft moves are to be accepted in two cases of five, as
+the paper has it. Off and On moves change sides, for which any small size will do: theirs is lowered
+if half of them are refused, and else left alone.
 """
 
 import numpy as np
@@ -30,7 +29,6 @@ FADING = 0.5  # of what was known a round ago
 TINY = 1e-300
 ENOUGH = 20  # proposals below which nothing is known
 NEARLY = 0.95  # of the best is as good as the best
-NEARLY_AS_LONG = 0.9  # the same of numbers of slides, which are known less well
 BESIDE = 1.0  # slides that a draw costs beside its own: random numbers, the first force, collecting
 MOVED = 0.1  # decades by which a size changes that is not settled
 WATCHED = 32  # coordinates that are judged by: as many as R-hat is told of
@@ -182,7 +180,7 @@ class Tuner:
             elif tunable.acceptance is not None:
                 self.centres[k] = decades[value >= min(tunable.acceptance, best)].max()
             elif tunable.whole:
-                self.centres[k] = decades[value >= NEARLY_AS_LONG * value.max()].max()
+                self.centres[k] = decades[np.argmax(value)]
             else:
                 self.centres[k] = decades[value >= best].min()
 
