@@ -142,7 +142,7 @@ def test_a_rejected_proposal_leaves_the_state_as_it_was(target):
     _, (before, after, outcome) = jax.jit(lambda: jax.lax.scan(step, start, keys))()
     rejected = np.asarray(outcome) != Outcome.ACCEPTED
     assert (np.asarray(outcome) == Outcome.NOT_FINITE).sum() > 20
-    for old, new in zip(before, after, strict=True):
+    for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         np.testing.assert_array_equal(np.asarray(old)[rejected], np.asarray(new)[rejected])
     moved = np.any(np.asarray(before.x) != np.asarray(after.x), axis=1)
     np.testing.assert_array_equal(moved, ~rejected)
