@@ -25,7 +25,7 @@ BAR_COLUMNS = 32  # where there is room for them: the panel then has 80, as term
 COLUMNS_BESIDE_BAR = 48  # that the rest of its line takes
 DOING = {
     "start": "starting",
-    "ladder": "finding a ladder",
+    "ladder": "climbing",
     "compile": "compiling",
     "warmup": "warming up",
     "draws": "drawing",
@@ -35,7 +35,7 @@ DOING = {
 # programs that it would compile for more than a minute
 OPEN_ENDED = {
     "start": "finding the surface",
-    "ladder": "short runs at one eps after the other",
+    "ladder": "finding a ladder",
     "compile": "up to a minute",
 }
 
