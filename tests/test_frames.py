@@ -26,6 +26,7 @@ from models import CASES
 import limpet
 from limpet import derivatives
 from limpet import frame as frames
+from limpet.engine.xla import RUN_ONCE
 from limpet.frame import Directions, Frame
 from limpet.geometry.bonds import bonds_of
 from limpet.run import shape as shapes
@@ -386,13 +387,19 @@ def test_normals_through_a_forest_are_derivatives(beads, more, width, held, colu
         return
     framed = target.in_frame(some_frame(beads * width, "diagonal", seed), bonds)
     z = framed.coordinates(x[0])
-    np.testing.assert_allclose(framed.point(jnp.asarray(z)), x[0], atol=1e-12)
-    np.testing.assert_allclose(framed.coordinates(jnp.asarray(x[0])), z, atol=1e-12)
-    values, normals = framed.values_and_normals(jnp.asarray(z))
+
+    def everything(z, x):
+        values, normals = framed.values_and_normals(z)
+        jacobian = jax.jacfwd(framed.values)(z)
+        return framed.point(z), framed.coordinates(x), values, normals.entries, jacobian
+
+    compute = jax.jit(everything, compiler_options=RUN_ONCE)
+    there, back, values, entries, jacobian = map(np.asarray, compute(z, x[0]))
+    np.testing.assert_allclose(there, x[0], atol=1e-12)
+    np.testing.assert_allclose(back, z, atol=1e-12)
     dense = np.zeros((len(z), len(values)))
-    dense[bonds.structure.unknowns, bonds.structure.constraints] = normals.entries
-    expected = jax.jacrev(framed.values)(jnp.asarray(z)).T
-    np.testing.assert_allclose(dense, expected, atol=1e-11 * np.abs(expected).max())
+    dense[bonds.structure.unknowns, bonds.structure.constraints] = entries
+    np.testing.assert_allclose(dense, jacobian.T, atol=1e-11 * np.abs(jacobian).max())
 
 
 def test_a_bond_of_the_forest_is_a_constraint_on_one_block():
