@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from limpet.lanes.arithmetic import add, compare, multiply
@@ -226,18 +225,28 @@ def _sparse(code, out, a):
     return sparse(a)
 
 
-# Entries at places that are computed, but known. JAX tells where each comes from or goes to, in
-# whole numbers.
+# Entries at places that are computed, but known.
 
 
 def gathered(name, shape, indices, dimension_numbers, slice_sizes, mode) -> np.ndarray:
     """Where the entries of a gather come from in an array of a shape, row by row; -1: nowhere."""
-    at = whole_numbers(name, indices)
-    with jax.ensure_compile_time_eval():
-        places = jnp.arange(_size(shape)).reshape(shape)
-        return np.asarray(
-            jax.lax.gather(places, at, dimension_numbers, slice_sizes, mode=mode, fill_value=-1)
-        )
+    d, at = dimension_numbers, whole_numbers(name, indices)
+    room = np.subtract(shape, slice_sizes)
+    starts = np.zeros((*at.shape[:-1], len(shape)), np.int64)
+    starts[..., list(d.start_index_map)] = at
+    inside = np.all((starts >= 0) & (starts <= room), axis=-1)
+    starts = np.clip(starts, 0, room)
+    for axis, k in zip(d.operand_batching_dims, d.start_indices_batching_dims, strict=True):
+        starts[..., axis] = np.indices(at.shape[:-1])[k]
+    steps = [_size(shape[axis + 1 :]) for axis in range(len(shape))]
+    alone = (*d.collapsed_slice_dims, *d.operand_batching_dims)
+    windows = [axis for axis in range(len(shape)) if axis not in alone]
+    offsets = np.indices([slice_sizes[axis] for axis in windows])
+    ahead = (starts @ np.array(steps, np.int64)).reshape(*at.shape[:-1], *[1] * len(windows))
+    places = ahead + sum(steps[axis] * offsets[k] for k, axis in enumerate(windows))
+    if mode == jax.lax.GatherScatterMode.FILL_OR_DROP:
+        places = np.where(inside.reshape(ahead.shape), places, -1)
+    return np.moveaxis(places, range(at.ndim - 1, places.ndim), d.offset_dims)
 
 
 def missing(dtype):

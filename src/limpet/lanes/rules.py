@@ -192,6 +192,7 @@ BY_NUMPY = {
     "and": np.bitwise_and,
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
+    "not": np.invert,
     "convert_element_type": np.asarray,
 }
 
@@ -205,6 +206,13 @@ def _cut(array, start_indices, limit_indices):
     return array[tuple(map(slice, start_indices, limit_indices))]
 
 
+def _select(which, *cases):
+    chosen = cases[-1]
+    for k, case in reversed([*enumerate(cases[:-1])]):
+        chosen = np.where(which <= k, case, chosen)  # JAX takes the nearest where there is no case
+    return chosen
+
+
 # Operations that move entries about, of any type, with the parameters that may be set.
 MOVED_BY_NUMPY = {
     "broadcast_in_dim": (_broadcast, {"shape", "broadcast_dimensions"}),
@@ -213,6 +221,8 @@ MOVED_BY_NUMPY = {
     "transpose": (lambda array, permutation: array.transpose(permutation), {"permutation"}),
     "rev": (lambda array, dimensions: np.flip(array, dimensions), {"dimensions"}),
     "slice": (_cut, {"start_indices", "limit_indices"}),
+    "concatenate": (lambda *arrays, dimension: np.concatenate(arrays, dimension), {"dimension"}),
+    "select_n": (_select, set()),
 }
 
 
@@ -235,7 +245,8 @@ def folded(equation, given):
         return [np.array(move(*given, **chosen))]
     with jax.ensure_compile_time_eval():
         results = equation.primitive.bind(*given, **equation.params)
-    return results if equation.primitive.multiple_results else [results]
+    results = results if equation.primitive.multiple_results else [results]
+    return [result if is_key(result) else np.asarray(result) for result in results]
 
 
 def _values(array, variable):

@@ -19,6 +19,8 @@ import numpy as np
 import scipy.sparse as sp
 from jax.extend.core import Literal
 
+from limpet.lanes.rules import folded, is_key
+
 MOST_TERMS = 20_000_000  # of a product of matrices that are told apart: some seconds of work
 
 Depends = sp.csr_matrix  # entries of an array, row by row; which entries of t each depends on
@@ -49,7 +51,7 @@ def _run(closed, arguments, n):
     values.update(zip(program.invars, arguments, strict=True))
 
     def read(atom):
-        return _known(atom.val) if isinstance(atom, Literal) else values[atom]
+        return np.asarray(atom.val, atom.aval.dtype) if isinstance(atom, Literal) else values[atom]
 
     for equation in program.eqns:
         results = _evaluate(equation, [read(atom) for atom in equation.invars], n)
@@ -58,7 +60,7 @@ def _run(closed, arguments, n):
 
 
 def _known(value):
-    return value if isinstance(value, jax.Array) else np.asarray(value)
+    return value if is_key(value) else np.asarray(value)
 
 
 def _evaluate(equation, values, n):
@@ -68,7 +70,7 @@ def _evaluate(equation, values, n):
     if not any(isinstance(value, sp.csr_matrix) for value in values):
         if any(value is UNKNOWN for value in values) or equation.effects:
             return [UNKNOWN for _ in equation.outvars]
-        return _compute(equation, values)
+        return folded(equation, values)
     if name == "cond" and not isinstance(values[0], sp.csr_matrix):
         return _branches(equation, values, n)
     if name in RULES:
@@ -90,13 +92,6 @@ def _called(equation):
 
 CALLS = {"jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint", "custom_jvp_call"}
 CALLS |= {"custom_vjp_call", "eval_jaxpr"}
-
-
-def _compute(equation, values):
-    """The results of an operation on what is known, by JAX itself."""
-    with jax.ensure_compile_time_eval():
-        results = equation.primitive.bind(*map(jnp.asarray, values), **equation.params)
-    return list(results) if equation.primitive.multiple_results else [results]
 
 
 def _branches(equation, values, n):
