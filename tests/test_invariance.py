@@ -193,7 +193,13 @@ def test_the_cases_are_of_every_kind():
     assert {min(p.n for p in problems), max(p.n for p in problems)} == {2, 12}
 
 
-@pytest.mark.parametrize("case", CASES)
+# Half a minute to compile each, and others of their kind are not among these.
+DEAR = {"travelling large", "lifted large", "lifted, dense 60"}
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.slow] * (case in DEAR)) for case in CASES]
+)
 def test_the_exact_law_is_kept(case):
     problem, kernel = CASES[case]
     seed = list(CASES).index(case)

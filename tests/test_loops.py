@@ -211,11 +211,13 @@ def prey(x):
 STARTS = {sphere: np.eye(100)[0], dense: np.full(24, 0.5), prey: np.ones(4)}
 
 
-@pytest.mark.parametrize("q", STARTS)
+IN_MEMORY = [(sphere, limpet.SAS()), (dense, limpet.SAS()), (prey, limpet.Lifted(3, 0.1))]
+# XLA takes ten seconds to compile each
+DEAR = [(sphere, limpet.Lifted(3, 0.1)), (dense, limpet.Lifted(3, 0.1)), (prey, limpet.SAS())]
+
+
 @pytest.mark.parametrize(
-    "kernel",
-    [limpet.SAS(), limpet.Lifted(steps=3, step_size=0.1)],
-    ids=repr,
+    ("q", "kernel"), [*IN_MEMORY, *(pytest.param(*each, marks=pytest.mark.slow) for each in DEAR)]
 )
 def test_steps_in_memory_are_those_of_xla(q, kernel):
     """Moves, points and what became of each proposal, with arrays in memory."""

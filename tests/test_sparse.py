@@ -238,11 +238,20 @@ def test_algebra_is_that_of_dense_matrices(seed, kind):
     assert algebra_error(random_structure(rng, kind), rng, way=by_xla) < 1
 
 
-@pytest.mark.parametrize("registers", [1, 16, 10**6])
+@pytest.mark.parametrize("registers", [1, 16])
 @pytest.mark.parametrize("kind", KINDS)
 def test_compiled_algebra(kind, registers):
     rng = np.random.default_rng(7)
     assert algebra_error(random_structure(rng, kind), rng, compile=registers) < 1
+
+
+@pytest.mark.parametrize(
+    "kind", ["random", *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])]
+)
+def test_compiled_algebra_without_memory(kind):
+    """All numbers in registers: programs that take ten seconds to compile."""
+    rng = np.random.default_rng(7)
+    assert algebra_error(random_structure(rng, kind), rng, compile=10**6) < 1
 
 
 @pytest.mark.parametrize("fewest", [2, 16])
