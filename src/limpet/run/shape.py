@@ -112,8 +112,8 @@ class Shape:
         """A frame whose B is no diagonal, if draws at these z (chain, step, n) are rounder in it.
 
         They count as round if no direction is `ROUND_ENOUGH` times as wide as another; beyond
-        `MOST_FULL` unknowns, as most are. Draws of earlier calls in the same frame count, too: those
-        of few chains in one round would not tell enough.
+        `MOST_FULL` unknowns, as most are. Draws of earlier calls in the same frame count, too:
+        those of few chains in one round would not tell enough.
         """
         if self.may_be_directed and not self.is_directed:
             rows, independent = _latest(z, worth)
