@@ -26,8 +26,8 @@ from limpet.layout import Layout, as_point
 from limpet.shapes import Vector
 from limpet.target import Target, check_target
 
-# Moves by symmetries: a pivot of 30 beads takes a twentieth of the time of a slide, and where slides
-# cost least four moves take about as long as one.
+# Moves by symmetries: a pivot of 30 beads takes a twentieth of the time of a slide. A choice: more
+# would pay there, but not where a slide costs least.
 SYMMETRIES_PER_SLIDE = 4
 
 
