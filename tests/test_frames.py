@@ -29,8 +29,10 @@ from limpet import frame as frames
 from limpet.engine.xla import RUN_ONCE
 from limpet.frame import Directions, Frame
 from limpet.geometry.bonds import bonds_of
+from limpet.geometry.linalg import pairing
 from limpet.run import shape as shapes
 from limpet.run.shape import unit_determinant
+from limpet.sparse import balance as balances
 from limpet.sparse import forest as forests
 
 LEVEL = 5e-5 / 206
@@ -60,6 +62,30 @@ def matrix_of(frame):
     return B @ (np.eye(len(B)) + U @ np.diag(s) @ U.T)
 
 
+def balance_by_hand(forest):
+    """The matrix S of a forest with rings, as its definition has it."""
+    width, n = len(forest.blocks[0]), sum(map(len, forest.blocks))
+    squares = np.eye(n)
+    for path in () if forest.balance is None else forest.balance.paths:
+        Q = np.zeros((width, n))
+        for block, sign in path:
+            Q[np.arange(width), list(forest.blocks[block])] = sign
+        squares += Q.T @ Q
+    lengths, vectors = np.linalg.eigh(squares)
+    S = vectors / np.sqrt(lengths) @ vectors.T
+    return S / np.linalg.det(S) ** (1 / n)
+
+
+def dense_normals(normals):
+    """All entries of normals, in what chains move in."""
+    structure = normals.structure
+    dense = np.zeros((structure.n, structure.m))
+    dense[structure.unknowns, structure.constraints] = normals.entries
+    if not isinstance(structure, balances.BalancedStructure):
+        return dense
+    return np.stack([structure.turn(column) for column in dense.T], axis=1)
+
+
 def by_hand(target, frame, forest=None):
     """The target in a frame, as somebody would write it who has never heard of frames."""
     n = len(frame.centre)
@@ -70,6 +96,7 @@ def by_hand(target, frame, forest=None):
             while parent >= 0:
                 T[list(block), list(forest.blocks[parent])] = 1.0
                 parent = forest.parents[parent]
+        B = B @ balance_by_hand(forest)
     assert np.linalg.slogdet(T @ B) == pytest.approx((1.0, 0.0), abs=1e-9)
 
     def written(function):
@@ -200,8 +227,7 @@ def inconsistency(closed):
     framed, hand = frozen.in_frame(frame, bonds), by_hand(target, frame, bonds.forest)
     z = framed.coordinates(points[0])
     values, normals = derivatives.values_and_normals(framed, jnp.asarray(z))
-    dense = np.zeros((len(z), len(values)))
-    dense[bonds.structure.unknowns, bonds.structure.constraints] = normals.entries
+    dense = dense_normals(normals)
     expected = jax.jacfwd(hand.values)(jnp.asarray(z)).T
     return max(
         np.abs(framed.point(jnp.asarray(z)) - points[0]).max(),
@@ -226,6 +252,9 @@ MUTANTS = {
     ),
     "roots move": (forests, "Forest", "padded[..., self._parent_unknowns]", "padded[..., :-1]"),
     "never left": (forests, "Forest", "signs[:, None]", "abs(signs)[:, None]"),
+    "a ring the other way": (balances, "Balance", "squares**0.5 - 1, u", "squares**-0.5 - 1, u"),
+    "a ring turned twice": (balances, "Balance", "-0.5 - 1, v[:n]", "-1.0 - 1, v[:n]"),
+    "entries of another size": (forests, "ForestColouring", "balance.size * entries", "entries"),
     "a bead too late": (forests, "Forest", "u[walk]", "u[walk[::-1]]"),
 }
 
@@ -389,17 +418,111 @@ def test_normals_through_a_forest_are_derivatives(beads, more, width, held, colu
     z = framed.coordinates(x[0])
 
     def everything(z, x):
-        values, normals = framed.values_and_normals(z)
-        jacobian = jax.jacfwd(framed.values)(z)
-        return framed.point(z), framed.coordinates(x), values, normals.entries, jacobian
+        _, normals = framed.values_and_normals(z)
+        return framed.point(z), framed.coordinates(x), normals, jax.jacfwd(framed.values)(z)
 
     compute = jax.jit(everything, compiler_options=RUN_ONCE)
-    there, back, values, entries, jacobian = map(np.asarray, compute(z, x[0]))
+    there, back, normals, jacobian = compute(z, x[0])
     np.testing.assert_allclose(there, x[0], atol=1e-12)
     np.testing.assert_allclose(back, z, atol=1e-12)
-    dense = np.zeros((len(z), len(values)))
-    dense[bonds.structure.unknowns, bonds.structure.constraints] = entries
-    np.testing.assert_allclose(dense, jacobian.T, atol=1e-11 * np.abs(jacobian).max())
+    largest = np.abs(jacobian).max()
+    np.testing.assert_allclose(dense_normals(normals), jacobian.T, atol=1e-11 * largest)
+
+
+def algebra_of_a_ring(lifts):
+    """How far the algebra of balanced normals is from that of full matrices."""
+    _, frozen, bonds, frame, points = bonded(closed=True)
+    bonds = bonds.balanced(bonds.rings)  # again, for mutants
+    framed = frozen.in_frame(frame, bonds)
+    z, other = framed.coordinates(points[:2])
+    rng, (n, m) = np.random.default_rng(0), (41, 11) if lifts else (30, 11)
+    v, b = rng.normal(size=n), rng.normal(size=m)
+
+    @jax.jit
+    def by_entries(z, other):
+        G, H = (derivatives.values_and_normals(framed, at)[1] for at in (z, other))
+        if lifts:
+            G, H = G.lifted(jnp.asarray(-0.3)), H.lifted(jnp.asarray(-0.3))
+        L, A = G.factor(), G.inner(H)
+        half = L.solve_lower(b)
+        parts = G.along(b), G.less_along(v, b), G.across(v), L.solve_upper(half), A.inverse()(b)
+        numbers = jnp.sum(half**2), L.half_log_det(), A.log_abs_det(), pairing(G.dual(L), H)
+        return G, H, (*parts, jnp.stack([*numbers, *G.lengths()]))
+
+    G, H, found = by_entries(z, other)
+    assert G.structure.whole.m == m + 3
+    G, H = dense_normals(G), dense_normals(H)
+    K, A = G.T @ G, G.T @ H
+    inverse = np.linalg.inv(K)
+    numbers = b @ inverse @ b, np.linalg.slogdet(K)[1] / 2, np.linalg.slogdet(A)[1]
+    numbers += (np.sum(G @ inverse * H), *np.linalg.norm(G, axis=0))
+    parts = G @ b, v - G @ b, G.T @ v, inverse @ b, np.linalg.solve(A, b), np.array(numbers)
+    return max(
+        np.abs(ours - theirs).max() / np.abs(theirs).max()
+        for ours, theirs in zip(found, parts, strict=True)
+    )
+
+
+@pytest.mark.parametrize("lifts", [False, True])
+def test_the_algebra_of_a_ring_is_that_of_full_matrices(lifts):
+    assert algebra_of_a_ring(lifts) < 1e-10
+
+
+RING_MUTANTS = {
+    "columns of the wrong length": ("np.sqrt(1 - 1 / squares)", "np.sqrt(1 / squares)"),
+    "too much below columns": ("self._spectrum[1] ** -0.5, len", "self._spectrum[1] ** -1.0, len"),
+    "lengths as in differences": (
+        "columns = self.balance.columns.T\n",
+        "columns = 0 * self.balance.columns.T\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RING_MUTANTS)
+def test_mutants_of_a_ring_are_caught(name, monkeypatch):
+    mutant = mutated(balances, *RING_MUTANTS[name], monkeypatch)
+    for kind in (balances.Balance, balances.BalancedStructure):
+        for key, value in vars(getattr(mutant, kind.__name__)).items():
+            if isinstance(value, functools.cached_property) and key not in ("lifted", "digest"):
+                monkeypatch.setattr(kind, key, value)
+    assert algebra_of_a_ring(lifts=False) > 1e-3
+
+
+def test_all_bonds_of_a_ring_are_as_fast():
+    """The bond that closes it, too: that is what it is balanced for."""
+    _, _, bonds, _, _ = bonded(closed=True)
+    ((closing, path),) = bonds.rings
+    assert len(path) == 9
+    S = balance_by_hand(bonds.forest)
+    u = S @ S.T
+    speeds = [np.trace(u[np.ix_(block, block)]) for block in bonds.forest.blocks[1:]]
+    Q = np.zeros((3, 30))
+    for block, sign in path:
+        Q[:, list(bonds.forest.blocks[block])] = sign * np.eye(3)
+    assert [np.trace(Q @ u @ Q.T)] * 9 == pytest.approx(speeds)
+    x = np.random.default_rng(0).normal(size=30)
+    bond = Q @ bonds.forest.differences(x)
+    at = x.reshape(-1, 3)
+    assert np.abs(bond) == pytest.approx(np.abs(at[closing + 1] - at[closing]))
+
+
+def test_rings_whose_last_bond_is_long_or_no_bond_are_left_alone():
+    """The sum of all others is not kept small then, and would only be slow."""
+    for q in (
+        lambda x: jnp.sum(x[-3:] ** 2) - 81.0,
+        lambda x: x[-3] - 3.0,
+        lambda x: jnp.sum((x[-3:] - 5.0) ** 2) - 1.0,
+    ):
+        at = np.cumsum(np.eye(3)[np.arange(12) % 3], axis=0)
+
+        def every(x, q=q):
+            beads = jnp.concatenate([jnp.zeros((1, 3)), x.reshape(-1, 3)])
+            return jnp.append(jnp.sum(jnp.diff(beads, axis=0) ** 2, axis=1) - 1, q(x))
+
+        x = np.stack([at.ravel(), at[:, [1, 2, 0]].ravel()])
+        bonds = bonds_of(limpet.Target(every, 0.1).freeze(jnp.asarray(x[0])), x, (3,))
+        assert len(bonds.rings) == 1
+        assert (bonds.forest.balance is not None) == (q(jnp.full(36, 5.0)) == -1.0)
 
 
 def test_a_bond_of_the_forest_is_a_constraint_on_one_block():

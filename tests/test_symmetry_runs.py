@@ -57,7 +57,7 @@ def test_moves_are_counted_and_steps_are_not(kernel):
     assert draws.attrs["steps"] == steps
     slides = draws.attrs["parameters"].get("steps", 1)
     made = sum(counts["symmetry"].values())
-    assert made == steps * slides
+    assert made == 4 * steps * slides
     assert counts["symmetry"]["accepted"] + counts["symmetry"]["metropolis"] == made
     assert draws.attrs["acceptance"]["symmetry"] == pytest.approx(
         counts["symmetry"]["accepted"] / made, abs=5 / np.sqrt(made)
@@ -85,7 +85,7 @@ def test_a_step_is_the_samplers_own_and_then_symmetries():
     def in_parts():
         generator, noise = draw(generator_from(key), kernel.noise_size(state))
         between, own = kernel.move(target, {}, noise, state)
-        return between, own, follow_symmetries(kernel, target, generator, between, 2)[1]
+        return between, own, follow_symmetries(kernel, target, generator, between, 8)[1]
 
     between, own, expected = in_parts()
     np.testing.assert_allclose(found.x, expected.x, rtol=1e-12)

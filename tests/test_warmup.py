@@ -188,6 +188,26 @@ def test_chance_alone_changes_no_units(rows):
     assert shape.full(z, 0.0) is None
 
 
+def test_rounds_of_few_chains_tell_together_what_none_tells_alone():
+    """Also if the run is cut between them; and nothing of another frame counts."""
+    rng = np.random.default_rng(4)
+    turn = np.linalg.qr(rng.normal(size=(60, 60)))[0]
+    z = rng.normal(size=(3, 33, 64, 60)) * np.geomspace(1, 9, 60) @ turn
+    worth = 0.1  # 211 independent draws a round, which are fewer than four times 60
+    shape, alone, other = (Shape(60, learns=True, may_be_full=True) for _ in range(3))
+    assert shape.full(z[0], worth) is None
+    other.restore(shape.snapshot())
+    shape.full(z[1], worth)
+    other.full(z[1], worth)
+    found, same = shape.full(z[2], worth), other.full(z[2], worth)
+    np.testing.assert_array_equal(found.scale, same.scale)
+    widths = np.linalg.svd(np.linalg.solve(found.scale, turn.T * np.geomspace(1, 9, 60)))[1]
+    assert widths[0] < 2 * widths[-1]  # 9 before
+    for part in z:
+        assert alone.full(part, worth) is None
+        alone.move_to(alone.frame)
+
+
 def test_the_user_may_know_better():
     scale = np.diag([1.0, 1.0, 1_000.0])
     for given in (scale, [1, 1, 1_000.0], np.array([1, 1, 1e3])):

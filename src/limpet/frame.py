@@ -100,10 +100,13 @@ class InFrame:
 
 def to_point(frame: Frame, forest: Forest | None, z: Vector) -> Vector:
     """From z to x."""
-    u = frame.stretch(z)
-    return u if forest is None else forest.positions(u)
+    if forest is None:
+        return frame.stretch(z)
+    return forest.positions(frame.stretch(forest.spread(z)))
 
 
 def to_coordinates(frame: Frame, forest: Forest | None, x: Any) -> Any:
     """From x to z; of NumPy's arrays also of many points, as `Frame.shrink`."""
-    return frame.shrink(x if forest is None else forest.differences(x))
+    if forest is None:
+        return frame.shrink(x)
+    return forest.gather(frame.shrink(forest.differences(x)))

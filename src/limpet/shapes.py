@@ -10,3 +10,4 @@ Normals = Float[Array, "n m"] | SparseNormals  # gradients of the constraints, o
 Square = Float[Array, "m m"] | SparseMatrix
 Factor = Float[Array, "m m"] | SparseFactor
 Randoms = Float[Array, " k"]  # that a move of a user is given
+Half = Float[Array, " half"]  # between two substitutions: as long as what is factored

@@ -17,6 +17,7 @@ from limpet.sparse.tables import Structure
 from limpet.target import Target
 
 POINTS = 2  # at which gradients are looked at: what cancels at both, always does
+ALIKE = 2.0  # ratio of lengths of bonds that are made alike: a choice
 DENSEST = 0.5  # share of entries of normals, above which nobody would call them bonds
 
 
@@ -35,10 +36,16 @@ def bonds_of(target: Target, points: np.ndarray, widths: Sequence[int]) -> Fores
     if target.data is not None or not target.has_fixed_eps or target.derivatives is not None:
         return None
     rng = np.random.default_rng(0)
-    near = np.asarray(points)[:POINTS]
+    near = np.resize(points, (POINTS, np.shape(points)[1]))
     size = 0.1 * np.linalg.norm(near, axis=1, keepdims=True) / np.sqrt(near.shape[1])
     near = near + size * rng.normal(size=near.shape)  # a start may be where much is zero
-    return _answer(Question(target.q, tuple(widths), target, near))
+    found = _answer(Question(target.q, tuple(widths), target, near))
+    if found is None or not found.rings:
+        return found
+    radii = _radii(found, _entries_at(target, found.below, near), near)
+    usual = np.nanmedian(np.delete(radii, [constraint for constraint, _ in found.rings]))
+    alike = (radii < ALIKE * usual) & (usual < ALIKE * radii)
+    return _balanced(found, tuple(ring for ring in found.rings if alike[ring[0]]))
 
 
 @functools.lru_cache(maxsize=16)
@@ -47,9 +54,43 @@ def _answer(question: Question) -> ForestColouring | None:
     below = target.colouring or _colouring(target, n)
     if below is None or isinstance(below, ForestColouring):
         return None
-    coloured = target.coloured(below)
-    entries = of_rows(_entries, coloured, question.points, apart=False)
-    return find_forest(below, np.asarray(entries), question.widths)
+    return find_forest(below, _entries_at(target, below, question.points), question.widths)
+
+
+@functools.lru_cache(maxsize=16)
+def _balanced(found: ForestColouring, rings: tuple[Any, ...]) -> ForestColouring:
+    return found.balanced(rings)
+
+
+def _radii(found: ForestColouring, entries: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """How long each bond is: the radius of curvature of what it holds, by gradients at two points.
+
+    NaN of what is no bond between two blocks, or of one to a place.
+    """
+    structure, radii = found.below.structure, np.full(found.below.structure.m, np.nan)
+    block = np.empty(structure.n, int)
+    for k, unknowns in enumerate(found.forest.blocks):
+        block[list(unknowns)] = k
+    order = np.argsort(structure.constraints, kind="stable")
+    ends = np.searchsorted(structure.constraints[order], np.arange(1, structure.m))
+    for constraint, mine in enumerate(np.split(order, ends)):
+        blocks = np.unique(block[structure.unknowns[mine]])
+        sides = [mine[block[structure.unknowns[mine]] == each] for each in blocks]
+        if len(sides) > 2 or len({len(side) for side in sides}) > 1:
+            continue
+        at = [points[:, np.sort(structure.unknowns[side])] for side in sides]
+        bond = at[0] - at[1] if len(at) == 2 else at[0]
+        gradient = entries[:, sides[0]]
+        turned = np.linalg.norm(gradient[1] - gradient[0])
+        if turned > 0:
+            length = np.linalg.norm(gradient, axis=1).mean()
+            radii[constraint] = length * np.linalg.norm(bond[1] - bond[0]) / turned
+    return radii
+
+
+def _entries_at(target: Target, below: Colouring, points: np.ndarray) -> np.ndarray:
+    """Those of normals at some points."""
+    return np.asarray(of_rows(_entries, target.coloured(below), points, apart=False))
 
 
 def _colouring(target: Target, n: int) -> Colouring | None:

@@ -14,7 +14,7 @@ import jax.scipy.linalg as lapack
 from jaxtyping import Array, Float
 
 from limpet.lanes import primitives
-from limpet.shapes import Factor, Normals, Square, Values, Vector
+from limpet.shapes import Factor, Half, Normals, Square, Values, Vector
 from limpet.sparse.normals import SparseFactor, SparseMatrix, SparseNormals
 
 # Rows: a trade-off that was not measured. The code of an elimination, and the time to compile it,
@@ -100,7 +100,7 @@ def factor(normals: Normals) -> Factor:
     return _matrix(L)
 
 
-def solve_lower(L: Factor, b: Values) -> Values:
+def solve_lower(L: Factor, b: Values) -> Half:
     """L^-1 b."""
     if isinstance(L, SparseFactor):
         return L.solve_lower(b)
@@ -113,7 +113,7 @@ def solve_lower(L: Factor, b: Values) -> Values:
     return jnp.stack(a)
 
 
-def solve_upper(L: Factor, b: Values) -> Values:
+def solve_upper(L: Factor, b: Half) -> Values:
     """L^-T b."""
     if isinstance(L, SparseFactor):
         return L.solve_upper(b)

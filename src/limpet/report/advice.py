@@ -158,7 +158,7 @@ def _dependence(begin: State, now: State) -> np.ndarray:
     """How near each chain's gradients are to being dependent: zero if they are."""
     if isinstance(now.factor, SparseFactor):  # the smallest pivot says as much as a singular value
         inverses = np.nan_to_num(now.factor.entries, nan=np.inf)
-        return 1 / inverses[:, now.factor.structure.diagonal].max(axis=1)
+        return 1 / inverses[:, now.factor.structure.whole.diagonal].max(axis=1)
     usual, normals = np.asarray(begin.normals), np.asarray(now.normals)
     scale = np.median(np.linalg.norm(usual, axis=1), axis=0)
     return np.linalg.svd(np.nan_to_num(normals / scale), compute_uv=False)[:, -1]

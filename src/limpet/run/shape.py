@@ -44,6 +44,9 @@ class Shape:
         self.frame = Frame.plain(n)
         if given is not None:
             self.frame = Frame(np.zeros(n), unit_determinant(given))
+        # what rounds in this frame told of how unknowns go together: covariances, added up, and
+        # for how many independent draws they count
+        self.together, self.told = np.zeros((n, n) if self.may_be_full else (0, 0)), 0.0
 
     @property
     def is_full(self) -> bool:
@@ -54,6 +57,10 @@ class Shape:
     def is_directed(self) -> bool:
         """Whether B stretches a few directions."""
         return self.frame.along is not None
+
+    def move_to(self, frame: Frame):
+        """Take another frame, in which nothing is known yet."""
+        self.frame, self.together, self.told = frame, np.zeros_like(self.together), 0.0
 
     def learn(self, z: np.ndarray, worth: float, settled: float = SETTLED) -> Frame | None:
         """The frame after a round with draws at these z (chain, step, n); None if as it was.
@@ -105,16 +112,21 @@ class Shape:
         """A frame whose B is no diagonal, if draws at these z (chain, step, n) are rounder in it.
 
         They count as round if no direction is `ROUND_ENOUGH` times as wide as another; beyond
-        `MOST_FULL` unknowns, as most are.
+        `MOST_FULL` unknowns, as most are. Draws of earlier calls in the same frame count, too:
+        those of few chains in one round would not tell enough.
         """
-        rows, independent = _latest(z, worth)
         if self.may_be_directed and not self.is_directed:
+            rows, independent = _latest(z, worth)
             return self._directed(rows, independent, ROUND_ENOUGH)
-        if not self.may_be_full or self.is_full or independent < DRAWS_FOR_FULL * self.n:
+        if not self.may_be_full or self.is_full:
             return None
+        rows, independent = _latest(z, worth, share=1)
         middle, widths = _widths(rows)
-        covariance = _covariance(rows, middle, widths)
-        chance = np.sqrt(self.n / independent)
+        self.together += independent * _covariance(rows, middle, widths)
+        self.told += independent
+        if self.told < DRAWS_FOR_FULL * self.n:
+            return None
+        covariance, chance = self.together / self.told, np.sqrt(self.n / self.told)
         if not _ratio(covariance) > ROUND_ENOUGH * (1 + chance) / (1 - chance):
             return None
         scale = self.frame.scale[:, None] * np.linalg.cholesky(covariance)
@@ -157,7 +169,7 @@ class Shape:
         if self.may_be_directed:
             vectors, extra = self.frame.along or directions.none(self.n)
             known |= {"frame_directions": vectors, "frame_extra": extra}
-        return known
+        return known | {"together": self.together, "together_told": np.array(self.told)}
 
     def restore(self, snapshot: dict[str, Any]):
         """Go on from a snapshot."""
@@ -168,6 +180,7 @@ class Shape:
         if self.may_be_directed and snapshot["frame_extra"].any():
             along = Directions(snapshot["frame_directions"].copy(), snapshot["frame_extra"].copy())
         self.frame = Frame(snapshot["frame_centre"].copy(), scale, along)
+        self.together, self.told = snapshot["together"].copy(), float(snapshot["together_told"])
 
 
 def unit_determinant(scale: np.ndarray, along: Directions | None = None) -> np.ndarray:
@@ -177,9 +190,9 @@ def unit_determinant(scale: np.ndarray, along: Directions | None = None) -> np.n
     return scale / np.exp(np.mean(np.log(axes)) + longer)
 
 
-def _latest(z: np.ndarray, worth: float) -> tuple[np.ndarray, float]:
-    """Some of the last draws, as rows; and for how many independent ones they count."""
-    steps = max(1, min(z.shape[1] // 2, MOST_ROWS // z.shape[0]))
+def _latest(z: np.ndarray, worth: float, share: float = 0.5) -> tuple[np.ndarray, float]:
+    """Some of the last draws, this share at most, as rows; how many independent ones they are."""
+    steps = max(1, min(int(share * z.shape[1]), MOST_ROWS // z.shape[0]))
     each = max(1.0, steps * worth) if worth else max(1.0, steps / DRAWS_APART)
     return z[:, -steps:].reshape(-1, z.shape[2]), z.shape[0] * each
 

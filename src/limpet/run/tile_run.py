@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from limpet.frame import to_coordinates
 from limpet.geometry.bonds import bonds_of
 from limpet.kernels import noise
 from limpet.kernels.base import Kernel
@@ -86,10 +87,9 @@ class TileRun:
         """States at points of the user's."""
         states = tile.first_states(self.kernel, self.framed, self.framed.coordinates(points))
         # Rounding goes with the user's numbers, also where these are far from the frame's centre.
-        frame, u = self.warmup.shape.frame, points
-        if self.bonds is not None:
-            u = self.bonds.forest.differences(points)
-        reach = np.linalg.norm(frame._replace(centre=0.0).shrink(u), axis=1)
+        frame = self.warmup.shape.frame._replace(centre=0.0)
+        forest = None if self.bonds is None else self.bonds.forest
+        reach = np.linalg.norm(to_coordinates(frame, forest, points), axis=1)
         return states._replace(reach=jnp.maximum(states.reach, reach))
 
     @property

@@ -29,6 +29,7 @@ FADING = 0.5  # of what was known a round ago
 TINY = 1e-300
 ENOUGH = 20  # proposals below which nothing is known
 NEARLY = 0.95  # of the best is as good as the best
+HELPED = 0.95  # the same of numbers of slides, where symmetries follow: draws owe them the rest
 BESIDE = 1.0  # slides that a draw costs beside its own: random numbers, the first force, collecting
 MOVED = 0.1  # decades by which a size changes that is not settled
 WATCHED = 32  # coordinates that are judged by: as many as R-hat is told of
@@ -141,7 +142,7 @@ class Tuner:
                 for jumps, square in zip(self.jumps, squares, strict=True):
                     jumps += np.bincount(cell, square[mine], minlength=len(jumps))
         before = self.centres.copy()
-        self._narrow()
+        self._narrow(HELPED if trace.tally is not None else 1.0)
         if len(self.widest) <= MOST_FOR_WIDEST:
             rows = z[:, 1:].reshape(-1, z.shape[2])
             self.widest = np.linalg.eigh(np.atleast_2d(np.cov(rows, rowvar=False)))[1][:, -1]
@@ -153,7 +154,8 @@ class Tuner:
         """What is watched of points (chain, step, number), a row (chain, step) for each."""
         return np.stack([*np.moveaxis(z[:, :, self.coordinates], 2, 0), z @ self.widest])
 
-    def _narrow(self):
+    def _narrow(self, share: float):
+        """Find the best sizes; of numbers of slides the smallest that is worth this share of it."""
         decades = np.arange(self.record.shape[2]) / CELLS - DECADES
         for k, tunable in enumerate(self.tunables):
             half = self._half_range(tunable)
@@ -180,7 +182,7 @@ class Tuner:
             elif tunable.acceptance is not None:
                 self.centres[k] = decades[value >= min(tunable.acceptance, best)].max()
             elif tunable.whole:
-                self.centres[k] = decades[np.argmax(value)]
+                self.centres[k] = decades[value >= share * value.max()].min()
             else:
                 self.centres[k] = decades[value >= best].min()
 

@@ -106,7 +106,8 @@ class Warmup:
             frame, centres = Frame(self.diagonal[0], self.diagonal[1]), self.before[:-1]
         if frame is not None:
             self.tuner.begin_again(_stretch(self.shape.frame, frame), centres)
-            self.shape.frame, self.quiet = frame, 0
+            self.shape.move_to(frame)
+            self.quiet = 0
         if ends or (self.adaptive and self.quiet >= QUIET):
             self.learned_at = first_step + trace.code.shape[1]
         return frame

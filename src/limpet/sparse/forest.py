@@ -20,6 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Array, Float
 
+from limpet.sparse.balance import LONG_PATH, MOST_RINGS, Balance, BalancedStructure, Path
 from limpet.sparse.colours import Colouring
 from limpet.sparse.tables import Structure
 
@@ -41,6 +42,15 @@ class Forest:
 
     blocks: tuple[tuple[int, ...], ...]
     parents: tuple[int, ...]  # -1 of roots
+    balance: Balance | None = None  # what chains move in instead of differences, if there are rings
+
+    def spread(self, z: Any) -> Any:
+        """The differences that z stands for."""
+        return z if self.balance is None else self.balance.spread(z)
+
+    def gather(self, u: Any) -> Any:
+        """The way back."""
+        return u if self.balance is None else self.balance.gather(u)
 
     @functools.cached_property
     def depths(self) -> np.ndarray:
@@ -139,15 +149,33 @@ class ForestColouring:
     forest: Forest
     structure: Structure  # in differences
     table: tuple[tuple[int, ...], ...]  # entries to add up for each; the one behind the last is 0
+    rings: tuple[tuple[int, Path], ...] = ()  # constraints that close one, and their paths
 
     def values_and_entries(
         self, function: Any, z: Vector, given: tuple[Any, ...]
     ) -> tuple[Float[Array, " m"], Float[Array, " entries"]]:
         """A function in the frame `given[0]` at z, and the entries of its derivatives."""
         frame, *data = given
-        x = self.forest.positions(frame.stretch(z))
+        x = self.forest.positions(frame.stretch(self.forest.spread(z)))
         values, entries = self.below.values_and_entries(function.function, x, *data)
-        return values, self._sums(entries) * frame.scale[self.structure.unknowns]
+        entries = self._sums(entries) * frame.scale[self.structure.unknowns]
+        balance = self.forest.balance
+        return values, entries if balance is None else balance.size * entries
+
+    def balanced(self, rings: tuple[tuple[int, Path], ...]) -> "ForestColouring":
+        """The same where the bonds of these rings are alike, unless that is too full."""
+        if not 0 < len(rings) <= MOST_RINGS:
+            return self
+        balance, mine = (
+            Balance(self.forest.blocks, tuple(path for _, path in rings)),
+            self.structure,
+        )
+        parts = mine.unknowns, mine.constraints, mine.n, mine.m
+        structure = BalancedStructure(*parts, balance=balance)
+        if structure.whole.factor_size > MOST_FILL * self.below.structure.factor_size:
+            return self
+        forest = dataclasses.replace(self.forest, balance=balance)
+        return dataclasses.replace(self, forest=forest, structure=structure)
 
     def _sums(self, entries: Float[Array, " below"]) -> Float[Array, " entries"]:
         """Entries in differences from entries in positions."""
@@ -252,9 +280,11 @@ def _through(
         zip(before.constraints.tolist(), before.unknowns.tolist(), strict=True)
     ):
         by_block[constraint][int(labels[unknown])].append(entry)
-    most = MOST_FILL * before.size
+    most, rings = MOST_FILL * before.size, []
     for constraint, entries in enumerate(by_block):
         moved = forest.above(list(entries), whole=not differences[constraint])
+        if len(entries) <= 2 and len(moved) >= LONG_PATH:
+            rings.append((constraint, _path(moved)))
         for block, some in moved.items():
             for entry in (entry for each in sorted(some) for entry in entries[each]):
                 at = int(component[before.unknowns[entry]])
@@ -268,4 +298,10 @@ def _through(
         return None
     longest = max(map(len, places.values()))
     rows = [places[key] + [before.size] * (longest - len(places[key])) for key in keys]
-    return ForestColouring(below, forest, structure, tuple(map(tuple, rows)))
+    return ForestColouring(below, forest, structure, tuple(map(tuple, rows)), tuple(rings))
+
+
+def _path(moved: dict[int, set[int]]) -> Path:
+    """The differences that a bond is the sum of: those above its one end, less the others."""
+    end = min(min(some) for some in moved.values())
+    return tuple((block, 1 if end in some else -1) for block, some in sorted(moved.items()))

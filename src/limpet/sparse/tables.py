@@ -60,6 +60,11 @@ class Structure:
         )
 
     @property
+    def whole(self) -> "Structure":
+        """That of what is factored: more than the normals where these are balanced."""
+        return self
+
+    @property
     def below(self) -> "Structure":
         """That of S, of the lifted surface over it."""
         if self.under is None:
