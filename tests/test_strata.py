@@ -161,18 +161,15 @@ def test_six_spheres(kappa, published):
 
 @pytest.mark.parametrize(
     ("beads", "kappa", "truth"),
-    [
-        (10, 0.2, 1.945537),
-        pytest.param(10, 1.0, 6.541324, marks=SLOW),
-        pytest.param(20, 1.0, 12.775672, marks=SLOW),
-    ],
+    [(10, 0.2, 1.945537), (10, 1.0, 6.541324), (20, 1.0, 12.775672)],
 )
+@SLOW
 def test_polymer_at_a_sticky_wall(beads, kappa, truth):
-    """Contacts, with that of the first bead, are known exactly."""
+    """Contacts, with that of the first bead, are known exactly; chains begin with too many."""
     target, start = sticky.at_a_wall(beads, kappa)
-    draws = limpet.sample(target, start, draws=300, seed=9, progress=False)
+    draws = limpet.sample(target, start, draws=250 * beads, seed=9, progress=False)
     held = 1 + draws.posterior["bonds"].values.sum(axis=-1)
-    assert sticky.agrees(held, truth)
+    assert sticky.agrees(held[:, held.shape[1] // 2 :], truth)
 
 
 def test_sticky_spheres_and_sets_that_are_allowed():
@@ -194,6 +191,18 @@ def test_only_allowed_sets_are_drawn():
     labels = draws.posterior["bonds"].values
     assert not labels[..., 1].any()
     assert 0 < labels[..., 0].mean() < 1
+
+
+@pytest.mark.parametrize(
+    ("kappa", "said"), [(1e-9, "none of them ever held in 520"), (1e9, "all of them always held")]
+)
+def test_bonds_that_never_change_are_told_of(kappa, said):
+    """The same program as in other tests here, with another number."""
+    start = sticky.TRIMER_START if kappa < 1 else sticky.TRIANGLE_START
+    with pytest.warns(limpet.LimpetWarning, match=said):
+        limpet.sample(
+            sticky.trimer_target(kappa=kappa), start, draws=4, chains=130, warmup=40, progress=False
+        )
 
 
 def test_stored_runs_go_on_bit_for_bit(tmp_path):

@@ -27,9 +27,6 @@ from limpet.strata import Strata
 from limpet.target import Target
 
 BOND_ACCEPTANCE = 0.83  # of Form and Break together, as far as they reach: of each it is above 0.8
-# of trajectories of several slides: what does not hold is a wall, which short ones meet as well, so
-# that they are longest among six spheres with fewer accepted than elsewhere
-ACCEPTANCE = 0.65
 SLIDES = 4  # of a trajectory: of four spheres, the most effective draws of bonds in a second
 
 
@@ -100,9 +97,8 @@ class StrataSampler(TrajectoryKernel):
         """Those of trajectories, and how far bonds reach."""
         bonds = Tunable(("reach",), (Move.FORM, Move.BREAK), acceptance=BOND_ACCEPTANCE)
         slides, *others = super().tunables
-        if slides.acceptance is not None:
-            slides = slides._replace(acceptance=ACCEPTANCE)
-        return slides, *others, bonds
+        # what does not hold is a wall, which short trajectories meet as well: the farthest are best
+        return slides._replace(acceptance=None), *others, bonds
 
     @property
     def step_sizes(self) -> dict[Move, tuple[str, ...]]:
