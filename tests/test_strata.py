@@ -274,6 +274,13 @@ def test_starts_that_cannot_be_are_refused(start, options, said):
         limpet.sample(target, start, draws=2, chains=1, progress=False)
 
 
+def test_constraints_that_contradict_are_refused():
+    """Two parallel walls at which a point is always at once."""
+    target = limpet.Strata(lambda x: jnp.array([x[0], x[0] - 1, x[1]]), 0.1, 1.0, always=[0, 1])
+    with pytest.raises(limpet.StartError, match="start"):
+        limpet.sample(target, [0.5, 1.0], draws=2, chains=1, progress=False)
+
+
 def test_sets_that_cannot_be_reached_are_refused():
     target = limpet.Strata(sticky.four_spheres, 0.1, 1.0, always=[0, 1, 2], allowed=[[], [3, 4]])
     with pytest.raises(limpet.InputError, match="cannot be reached from the start"):
