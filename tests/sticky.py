@@ -36,6 +36,11 @@ def parabola_line(x):
     return jnp.stack([x[1] - x[0] ** 2, 2 - x[1]])
 
 
+def two_walls(x):
+    """Two parallel ones, and one across."""
+    return jnp.stack([x[0], x[0] - 1, x[1]])
+
+
 TRIMER_START = [-1.0, 0.1, 0.0, 0.0, 1.0, 0.1]
 TRIANGLE_START = [-0.5, 0.0, 0.0, 0.75**0.5, 0.5, 0.0]
 FOUR_START = [1.0, 0.0, 0.0, 1.5, 0.9, 0.0, 2.5, 0.9, 0.0]

@@ -274,11 +274,18 @@ def test_starts_that_cannot_be_are_refused(start, options, said):
         limpet.sample(target, start, draws=2, chains=1, progress=False)
 
 
-def test_constraints_that_contradict_are_refused():
-    """Two parallel walls at which a point is always at once."""
-    target = limpet.Strata(lambda x: jnp.array([x[0], x[0] - 1, x[1]]), 0.1, 1.0, always=[0, 1])
-    with pytest.raises(limpet.StartError, match="start"):
-        limpet.sample(target, [0.5, 1.0], draws=2, chains=1, progress=False)
+@pytest.mark.parametrize(
+    ("start", "kernel", "said"),
+    [
+        ([0.5, 1.0, 0.0], limpet.StrataSampler(), "The surface may be empty"),
+        ([0.5, 1.0], limpet.StrataSampler("soft"), "do not hold together anywhere near the start"),
+    ],
+)
+def test_constraints_that_contradict_are_refused(start, kernel, said):
+    """Two parallel walls, at both of which a point always is."""
+    target = limpet.Strata(sticky.two_walls, 0.1, 1.0, always=[0, 1])
+    with pytest.raises((limpet.InputError, limpet.StartError), match=said):
+        limpet.sample(target, start, kernel=kernel, draws=2, chains=1, progress=False)
 
 
 def test_sets_that_cannot_be_reached_are_refused():

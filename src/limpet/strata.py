@@ -85,7 +85,7 @@ class Strata(Target):
 
     # with labels too there are more numbers than registers: six spheres, whose 15 pairs are sparse,
     # take a third of the time by tables
-    fewest_sparse: ClassVar[int] = 9
+    fewest_sparse: ClassVar[int | None] = 9
 
     def __init__(
         self,

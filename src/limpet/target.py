@@ -22,7 +22,7 @@ from limpet.errors import InputError, PrecisionWarning, warn
 from limpet.frame import Frame, InFrame, to_coordinates, to_point
 from limpet.layout import Layout
 from limpet.shapes import Normals, Values, Vector
-from limpet.sparse.colours import FEWEST, Colouring, find_colouring
+from limpet.sparse.colours import Colouring, find_colouring
 from limpet.sparse.forest import ForestColouring
 from limpet.target_checks import (
     CHECKS,
@@ -125,7 +125,7 @@ class Target:
         self.colouring: Colouring | ForestColouring | None = None
 
     start: Any = None  # where to begin; targets made of models know it
-    fewest_sparse: ClassVar[int] = FEWEST  # constraints from which only entries are kept
+    fewest_sparse: ClassVar[int | None] = None  # constraints from which only entries are kept
 
     def translate(self, draws: Any) -> Any:
         """Draws in the words of whoever made the target: here as they are."""
