@@ -48,6 +48,7 @@ def half(x):
 
 
 q_of, jacobian_of = jax.jit(bent), jax.jit(jax.jacrev(bent))
+SLOPES = [1.3, 1.8, 0.9, 2.4]  # of where the chain began
 EPS, KAPPA, REACH, ALWAYS = [0.2, 0.3, 0.25, 0.15], [0.7, 1.9, 0.4], [1.0, 0.7, 1.6], [0]
 CASES = {
     "all": {},
@@ -118,8 +119,7 @@ def pairs(kernel, case, count, seed) -> Pair:
     q_x, q_y = (np.array([q_of(each) for each in p]) for p in (x, y))
     eps = np.array(EPS)
     s_x, s_y = ((chosen * q).sum(1) for q in (q_x, q_y))
-    slope_y = (chosen * np.linalg.norm(np.array([jacobian_of(each) for each in y]), axis=2)).sum(1)
-    sigma_y = kernel.spread * np.abs(np.where(forms, s_x, s_y)) / slope_y
+    sigma = kernel.spread * np.abs(np.where(forms, s_x, s_y)) / (chosen * SLOPES).sum(1)
     sides = (chosen * ~target.walled).sum(1) > 0
     share = s_x / (kernel.reach * (chosen[:, 1:] * REACH).sum(1))
     back_uniform = np.where(sides, (share + 1) / 2, share)
@@ -127,7 +127,7 @@ def pairs(kernel, case, count, seed) -> Pair:
     back_level = s_x / (chosen * eps).sum(1)
     back_holds = np.abs(holds - chosen)
     back_v = _tangent(y, np.maximum(holds, chosen), x - y)
-    back_z = back_v / sigma_y[:, None]
+    back_z = back_v / sigma[:, None]
     x_again, back_log_ratio, back_met = go(y, back_holds, chosen, back_z, back_level, back_uniform)
     longhand = (
         _log_density(y, back_holds, chosen, rigid, hausdorff)
@@ -147,9 +147,8 @@ def _go(slide, kernel, target, measure, x, holds, chosen, z, level, uniform):
     full = jnp.concatenate([holds[1:], x])
     trial = bonds.Trial(chosen, jnp.concatenate([jnp.zeros(3), z]), level, uniform)
     here = bonds.place_at(target, full, holds)
-    there, log_ratio, met = slide(
-        kernel, target, kernel.reach, measure, trial, here, jnp.asarray(1.5)
-    )
+    began = bonds.Began(jnp.asarray(1.5), jnp.array(SLOPES))
+    there, log_ratio, met = slide(kernel, target, kernel.reach, measure, trial, here, began)
     return there.x[3:], log_ratio, met
 
 
@@ -227,7 +226,7 @@ def _log_tried(target, kernel, x, holds, chosen):
             near = (0 < q < reach) if wall else abs(q) < reach
             weights[j] = (b if held[j] else kappa * near) / max(kappa, b)
         with np.errstate(divide="ignore"):  # a level out of reach
-            found.append(np.log(np.sum(weights * one) / max(weights.sum(), 1)))
+            found.append(np.log(np.sum(weights * one) / max(weights.sum(), 3**0.5)))
     return np.array(found)
 
 

@@ -36,7 +36,13 @@ def parabola_line(x):
     return jnp.stack([x[1] - x[0] ** 2, 2 - x[1]])
 
 
+def two_walls(x):
+    """Two parallel ones, and one across."""
+    return jnp.stack([x[0], x[0] - 1, x[1]])
+
+
 TRIMER_START = [-1.0, 0.1, 0.0, 0.0, 1.0, 0.1]
+TRIANGLE_START = [-0.5, 0.0, 0.0, 0.75**0.5, 0.5, 0.0]
 FOUR_START = [1.0, 0.0, 0.0, 1.5, 0.9, 0.0, 2.5, 0.9, 0.0]
 
 
@@ -48,6 +54,46 @@ def trimer_target(eps=0.02, kappa=2.0) -> limpet.Strata:
 def rigid_trimer_probability(kappa):
     """How likely the trimer's bond holds in the limit of small eps."""
     return np.sqrt(3) * kappa / (np.sqrt(3) * kappa + np.pi)
+
+
+def at_other_kappa(probability, kappa, other):
+    """How likely one bond holds at another stickiness: odds go with it."""
+    odds = probability / (1 - probability) * other / kappa
+    return odds / (1 + odds)
+
+
+def four_sphere_shares(kappa):
+    """Of four rigid spheres, how likely 0 to 3 more bonds hold than those of the chain."""
+    weights = np.array([0.114799, 0.299283, 0.392324, 0.193594]) * (kappa / 2) ** np.arange(4)
+    return weights / weights.sum()
+
+
+def zigzag(beads):
+    """A chain of touching spheres that turns left and right."""
+    return [[0.8 * k, 0.6 * (k % 2), 0.0] for k in range(beads)]
+
+
+def in_a_row(beads):
+    """The bonds of a chain."""
+    return [(k, k + 1) for k in range(beads - 1)]
+
+
+def at_a_wall(beads, kappa, eps=1e-3):
+    """A chain of beads whose first is held at a wall, to which each other may stick.
+
+    Beads do not see each other, but for the bonds of the chain. Contacts as published have half the
+    stickiness of these.
+    """
+
+    def q(x):
+        places = jnp.concatenate([jnp.zeros((1, 3)), x.reshape(-1, 3)])
+        between = places[1:] - places[:-1]
+        bonds = (jnp.sum(between**2, axis=1) - 1) / 2
+        return jnp.concatenate([bonds, places[1:, 2]])
+
+    target = limpet.Strata(q, eps, 2 * kappa, always=range(beads - 1))
+    start = np.array([[0.8 * k, 0.0, 0.6 * (k % 2) + 0.1 * (k > 0)] for k in range(beads)])
+    return target, start[1:].ravel()
 
 
 def exact_rigid_trimers(kappa, count, seed):

@@ -16,6 +16,7 @@ from limpet.kernels.states import Outcome
 from limpet.layout import Layout
 
 PAIRS = 30
+SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
@@ -79,6 +80,10 @@ def test_exact_draws_stay_exact():
         (None, 0.05, 2.0, 0.527087),
         (None, 1e-6, 1.0, 0.355391),
         ("soft", 0.1, 16.0, 0.898180),
+        pytest.param(None, 0.02, 2.0, 0.524830, marks=SLOW),
+        pytest.param(None, 0.02, 4.0, sticky.at_other_kappa(0.524830, 2.0, 4.0), marks=SLOW),
+        pytest.param("soft", 0.1, 2.0, 0.524411, marks=SLOW),
+        pytest.param("soft", 0.1, 4.0, sticky.rigid_trimer_probability(4.0), marks=SLOW),
     ],
 )
 def test_sticky_trimer(measure, eps, kappa, truth):
@@ -110,23 +115,61 @@ def test_strata_of_every_dimension():
         assert sticky.agrees(held == number, share)
 
 
-def test_four_spheres():
-    target = limpet.Strata(sticky.four_spheres, 0.01, 2.0, always=[0, 1, 2])
-    draws = limpet.sample(
-        target,
-        sticky.FOUR_START,
-        kernel=limpet.StrataSampler(steps=2),
-        draws=300,
-        seed=6,
-        progress=False,
-    )
+@pytest.mark.parametrize(
+    ("measure", "kappa"),
+    [
+        (None, 2.0),
+        pytest.param(None, 1.0, marks=SLOW),
+        pytest.param(None, 5.0, marks=SLOW),
+        pytest.param("soft", 5.0, marks=SLOW),
+    ],
+)
+def test_four_spheres(measure, kappa):
+    """With eps = 0.01 they are as good as rigid."""
+    target = limpet.Strata(sticky.four_spheres, 0.01, kappa, always=[0, 1, 2])
+    kernel = limpet.StrataSampler(measure)
+    options = {"kernel": kernel, "draws": 300, "seed": 6, "progress": False}
+    draws = limpet.sample(target, sticky.FOUR_START, **options)
     held = draws.posterior["bonds"].values.sum(axis=-1)
-    assert sticky.agrees(held, 1.664713)
-    for number, share in enumerate((0.114799, 0.299283, 0.392324, 0.193594)):
+    shares = sticky.four_sphere_shares(kappa)
+    assert sticky.agrees(held, shares @ np.arange(4))
+    for number, share in enumerate(shares):
         assert sticky.agrees(held == number, share)
+    assert min(draws.attrs["acceptance"][move] for move in ("form", "break")) > 0.75
     graph = limpet.label_graph(draws)
     assert graph["moves"].values.sum() == held.size - len(held)
     assert graph["probability"].sum() == pytest.approx(1)
+
+
+@SLOW
+@pytest.mark.parametrize(
+    ("kappa", "published"),
+    [(2.0, 9.7764), (0.6065, 6.855), (2.2885, 10.047), (8.8309, 11.527)],
+)
+def test_six_spheres(kappa, published):
+    """Published to four digits at kappa = 2; the others are of springs and wells, not of these."""
+    target = limpet.sticky_spheres(sticky.zigzag(6), sticky.in_a_row(6), kappa, eps=1e-3)
+    draws = limpet.sample(target, draws=3_000, seed=8, progress=False)
+    held = 5 + draws.posterior["bonds"].values.sum(axis=-1)
+    mean, error = sticky.mean_and_error(held)
+    if kappa == 2.0:
+        assert abs(mean - published) <= sticky.SIGMAS * error
+        assert held.std() == pytest.approx(1.4713, abs=0.03)
+    else:
+        assert mean == pytest.approx(published, abs=0.15)
+
+
+@pytest.mark.parametrize(
+    ("beads", "kappa", "truth"),
+    [(10, 0.2, 1.945537), (10, 1.0, 6.541324), (20, 1.0, 12.775672)],
+)
+@SLOW
+def test_polymer_at_a_sticky_wall(beads, kappa, truth):
+    """Contacts, with that of the first bead, are known exactly; chains begin with too many."""
+    target, start = sticky.at_a_wall(beads, kappa)
+    draws = limpet.sample(target, start, draws=250 * beads, seed=9, progress=False)
+    held = 1 + draws.posterior["bonds"].values.sum(axis=-1)
+    assert sticky.agrees(held[:, held.shape[1] // 2 :], truth)
 
 
 def test_sticky_spheres_and_sets_that_are_allowed():
@@ -148,6 +191,18 @@ def test_only_allowed_sets_are_drawn():
     labels = draws.posterior["bonds"].values
     assert not labels[..., 1].any()
     assert 0 < labels[..., 0].mean() < 1
+
+
+@pytest.mark.parametrize(
+    ("kappa", "said"), [(1e-9, "none of them ever held in 520"), (1e9, "all of them always held")]
+)
+def test_bonds_that_never_change_are_told_of(kappa, said):
+    """The same program as in other tests here, with another number."""
+    start = sticky.TRIMER_START if kappa < 1 else sticky.TRIANGLE_START
+    with pytest.warns(limpet.LimpetWarning, match=said):
+        limpet.sample(
+            sticky.trimer_target(kappa=kappa), start, draws=4, chains=130, warmup=40, progress=False
+        )
 
 
 def test_stored_runs_go_on_bit_for_bit(tmp_path):
@@ -217,6 +272,20 @@ def test_starts_that_cannot_be_are_refused(start, options, said):
     target = limpet.Strata(sticky.trimer, 0.01, 1.0, always=[0, 1], **options)
     with pytest.raises(limpet.InputError, match=said):
         limpet.sample(target, start, draws=2, chains=1, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("start", "kernel", "said"),
+    [
+        ([0.5, 1.0, 0.0], limpet.StrataSampler(), "The surface may be empty"),
+        ([0.5, 1.0], limpet.StrataSampler("soft"), "do not hold together anywhere near the start"),
+    ],
+)
+def test_constraints_that_contradict_are_refused(start, kernel, said):
+    """Two parallel walls, at both of which a point always is."""
+    target = limpet.Strata(sticky.two_walls, 0.1, 1.0, always=[0, 1])
+    with pytest.raises((limpet.InputError, limpet.StartError), match=said):
+        limpet.sample(target, start, kernel=kernel, draws=2, chains=1, progress=False)
 
 
 def test_sets_that_cannot_be_reached_are_refused():

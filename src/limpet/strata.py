@@ -6,7 +6,7 @@ labels as well: to q and the other functions of a user they are coordinates that
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -82,6 +82,10 @@ class Strata(Target):
     >>> bool(0.5 < draws.posterior["bonds"].mean() < 0.9)
     True
     """
+
+    # with labels too there are more numbers than registers: six spheres, whose 15 pairs are sparse,
+    # take a third of the time by tables
+    fewest_sparse: ClassVar[int | None] = 9
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ all the same case.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -125,6 +125,7 @@ class Target:
         self.colouring: Colouring | ForestColouring | None = None
 
     start: Any = None  # where to begin; targets made of models know it
+    fewest_sparse: ClassVar[int | None] = None  # constraints from which only entries are kept
 
     def translate(self, draws: Any) -> Any:
         """Draws in the words of whoever made the target: here as they are."""
@@ -318,7 +319,7 @@ class Target:
         # what data there are decides which entries are zero, and other data need the same program
         if self.data is None and not self.is_crowded(x):
             r = frozen["q"] if self.has_fixed_eps else Whitened(frozen["q"], frozen["eps"])
-            colouring = find_colouring(r, len(x))
+            colouring = find_colouring(r, len(x), self.fewest_sparse)
             if colouring is not None and self.derivatives is not None:
                 reverse = self.derivatives == "reverse"
                 colouring = dataclasses.replace(colouring, reverse=reverse)

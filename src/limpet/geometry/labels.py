@@ -81,7 +81,10 @@ def _labelled(target: Strata, point: Any, held: Any, rigid: bool) -> dict[str, A
     _check_apart(target, q, holds, may_break)
     if (np.abs(q) > REACHED * slopes * size)[holds].any():
         x = _moved(plain, x, holds)
-        _check_apart(target, _look(plain, x)[0], holds, may_break)
+        q, slopes, size = _look(plain, x)
+        _check_apart(target, q, holds, may_break)
+        if rigid:
+            _check_zero(q, TOUCHING * slopes * size, holds)
     return with_labels(layout.point(x), holds[may_break].astype(float))
 
 
@@ -141,6 +144,17 @@ def _check_apart(target: Strata, q: np.ndarray, holds: np.ndarray, may_break: np
             f"The start overlaps: constraint {wrong[0]} has q = {q[wrong[0]]:.4g}, and"
             f" {len(wrong)} do not hold there with q <= 0. Expected q > 0, or q = 0 for one that"
             " holds; move apart what overlaps."
+        )
+
+
+def _check_zero(q: np.ndarray, near: np.ndarray, holds: np.ndarray) -> None:
+    """Refuse rigid constraints that cannot hold together; soft ones would be a compromise."""
+    wrong = np.flatnonzero(holds & (np.abs(q) > near))
+    if len(wrong):
+        raise InputError(
+            f"The constraints {np.flatnonzero(holds).tolist()} do not hold together anywhere near"
+            f" the start: constraint {wrong[0]} has q = {q[wrong[0]]:.4g} at best. Expected a start"
+            " from which all of them reach zero; do some in always contradict each other?"
         )
 
 

@@ -6,12 +6,14 @@ zero. Breaking is the way back: to a level within reach, drawn uniformly. Both h
 and a reverse check, as a Hard move has, and eps is in neither's ratio. Of the two ends of such a
 slide, here and there, one is bonded and one unbonded, and with B the constraints that hold there:
 
-    log ratio = [log p + l - log det(K_B) / 2 + log N(v; sigma)] there - the same here
+    log ratio = [log p + l - log det(K_B) / 2 - |v|^2 / 2 sigma^2] there - the same here
                 +- (log kappa_j - log b_j)
 
 p is the probability with which j is tried there, v the slide that leads away from there, along
-{q_B = q_B(x)}, of size sigma = spread |q_j| / |grad q_j|, with the unbonded q_j; b_j is the length
-of the range of levels within reach, and the sign is + for Form, - for Break.
+{q_B = q_B(x)}; b_j is the length of the range of levels within reach, and the sign is + for Form, -
+for Break. Slides are of the size sigma = spread |q_j| / |grad q_j|, with the unbonded q_j, and the
+gradient where the chain began: were it that of each end, two sizes would be weighed, in as many
+dimensions as slides have.
 """
 
 from typing import Any, NamedTuple
@@ -21,13 +23,18 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from limpet.geometry.linalg import factor, half_log_det, lengths, scaled, tangent
-from limpet.kernels.moves import choose, judge, log_normal
+from limpet.kernels.moves import choose, judge
 from limpet.kernels.noise import Noise
 from limpet.kernels.states import Info, Move, Outcome, State
 from limpet.kernels.stratum import Masked, RigidStratum
 from limpet.kernels.trajectory import slide_once
 from limpet.shapes import Normals, Values, Vector
 from limpet.strata import Strata
+
+# Tries among k constraints are so rare that weights seldom sum up to more than this power of k: how
+# often one is tried depends little on what else is within reach then, so that few are refused for
+# that. Of four spheres (k = 3) and six (k = 10), 2 and 3 are better than 1, and than 3 and 5.5.
+RARE = 0.5
 
 
 class Place(NamedTuple):
@@ -38,6 +45,13 @@ class Place(NamedTuple):
     values: Values  # q / eps
     normals: Normals
     log_density: Float[Array, ""]  # l(x) alone
+
+
+class Began(NamedTuple):
+    """What is remembered of where the chain began: the scale of its x, and of all constraints."""
+
+    distance: Float[Array, ""]  # from the origin
+    slopes: Values  # the lengths of the gradients of q
 
 
 class Trial(NamedTuple):
@@ -54,6 +68,12 @@ def place_at(target: Strata, x: Vector, holds: Values) -> Place:
     return Place(x, holds, *target.values_and_normals(x), target.log_density_at(x))
 
 
+def slopes_at(target: Strata, place: Place) -> Values:
+    """The lengths of the gradients of q, or one where there is none."""
+    slopes = lengths(place.normals) * target.widths
+    return jnp.where(slopes > 0, slopes, 1.0)
+
+
 def change_bond(
     kernel: Any,
     target: Strata,
@@ -61,19 +81,19 @@ def change_bond(
     measure: float | None,
     noise: Noise,
     place: Place,
-    scale: Float[Array, ""],
+    began: Began,
     active: Bool[Array, ""],
 ) -> tuple[Place, Info]:
     """Form or Break, of one constraint or none, accepted or not.
 
     `measure` is the power of det(K)^(-1/2) in the density of rigid constraints, None if they are
-    soft; `scale` is how far from the origin the chain began.
+    soft.
     """
     weights = try_weights(target, reach, place)
-    trial = Trial(pick(weights, noise.choice), *_numbers(noise.z, place))
+    trial = Trial(pick(weights, _fewest(target), noise.choice), *_numbers(noise.z, place))
     tried = active & (jnp.sum(trial.chosen) > 0)
     there, log_ratio, met = slide_to_level(
-        kernel, target, reach, measure, trial, place, scale, tried
+        kernel, target, reach, measure, trial, place, began, tried
     )
     outcome, acceptance = judge(noise, log_ratio, met)
     forms = jnp.sum(trial.chosen * place.holds) == 0
@@ -91,7 +111,7 @@ def slide_to_level(
     measure: float | None,
     trial: Trial,
     here: Place,
-    scale: Float[Array, ""],
+    began: Began,
     active: Bool[Array, ""] | bool = True,
 ) -> tuple[Place, Float[Array, ""], Int[Array, ""]]:
     """A slide that changes the level of one constraint: where it ends, log ratio, and obstacle."""
@@ -99,7 +119,7 @@ def slide_to_level(
     forms = jnp.sum(chosen * here.holds) == 0
     together = jnp.maximum(here.holds, chosen)
     surface = RigidStratum(Masked(target, together, rigid), len(here.x))
-    begin = _raised(surface, target, here, scale)
+    begin = _raised(surface, target, here, began.distance)
 
     # the level at the bonded end, and at the unbonded one
     bonded = 0.0 if rigid else trial.level
@@ -110,7 +130,8 @@ def slide_to_level(
     back_level = kept + chosen * begin.values
     unbonded = jnp.sum(chosen * jnp.where(forms, begin.values, level) * target.widths)
 
-    size = _size(kernel, target, unbonded, chosen, here.normals)
+    slope = jnp.sum(chosen * began.slopes) + (jnp.sum(chosen) == 0)
+    size = kernel.spread * jnp.abs(unbonded) / slope
     room = jnp.concatenate([trial.z, jnp.zeros_like(here.values)])
     slide = size * tangent(begin.normals, begin.factor, room)
     end, back, met = slide_once(
@@ -118,12 +139,10 @@ def slide_to_level(
     )
     y = target.relabelled(end.x[: len(here.x)], jnp.abs(here.holds - chosen))
     there = place_at(target, y, jnp.abs(here.holds - chosen))
-    size_back = _size(kernel, target, unbonded, chosen, there.normals)
 
-    d = float(np.sum(target.free(len(here.x)))) - jnp.sum(together)
     change = _log_try(target, reach, there, chosen) - _log_try(target, reach, here, chosen)
     change += there.log_density - here.log_density
-    change += log_normal(back, size_back, d) - log_normal(slide, size, d)
+    change += (jnp.sum(slide**2) - jnp.sum(back**2)) / (2 * size**2)
     steepness = half_log_det(end.factor) - half_log_det(begin.factor)
     change -= steepness if measure is None else measure * steepness
     gain = jnp.sum(chosen * (jnp.log(target.stickiness) - jnp.log(_lengths(target, reach))))
@@ -162,31 +181,30 @@ def _may_change(target: Strata, holds: Values) -> Bool[Array, " m"]:
     return jnp.stack([target.is_allowed(each) for each in changed])
 
 
-def pick(weights: Values, uniform: Float[Array, ""]) -> Values:
-    """One of them in proportion to its weight, or none if they sum up to less than one."""
-    place = uniform * jnp.maximum(jnp.sum(weights), 1.0)
-    below = place < jnp.asarray(np.tri(len(weights))) @ weights
+def pick(weights: Values, fewest: float, uniform: Float[Array, ""]) -> Values:
+    """One of them in proportion to its weight, or none if they sum up to less than `fewest`."""
+    place = uniform * jnp.maximum(jnp.sum(weights), fewest)
+    below = place < jnp.cumsum(weights)
     first = below & ~jnp.concatenate([jnp.zeros(1, bool), below[:-1]])
     return jnp.where(first & (weights > 0), 1.0, 0.0)
+
+
+def _fewest(target: Strata) -> float:
+    """What weights must sum up to for something to be tried for sure."""
+    return len(target.breakable) ** RARE
 
 
 def _log_try(target: Strata, reach: Any, place: Place, chosen: Values) -> Float[Array, ""]:
     """Log of the probability that this constraint is tried."""
     weights = try_weights(target, reach, place)
-    return jnp.log(jnp.sum(chosen * weights)) - jnp.log(jnp.maximum(jnp.sum(weights), 1.0))
+    return jnp.log(jnp.sum(chosen * weights)) - jnp.log(
+        jnp.maximum(jnp.sum(weights), _fewest(target))
+    )
 
 
 def _lengths(target: Strata, reach: Any) -> Values:
     """B of every constraint: how long the range of levels is that are within reach."""
     return jnp.where(target.walled, 1.0, 2.0) * reach * target.ranges
-
-
-def _size(
-    kernel: Any, target: Strata, unbonded: Float[Array, ""], chosen: Values, normals: Normals
-) -> Float[Array, ""]:
-    """The standard deviation of a slide: in proportion to how far the level goes."""
-    slope = jnp.sum(chosen * lengths(normals) * target.widths) + (jnp.sum(chosen) == 0)
-    return kernel.spread * jnp.abs(unbonded) / slope
 
 
 def _raised(surface: RigidStratum, target: Strata, here: Place, scale: Float[Array, ""]) -> State:

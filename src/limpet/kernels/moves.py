@@ -129,6 +129,19 @@ def choose(flag: Bool[Array, ""], yes: Any, no: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(flag, a, b), yes, no)
 
 
+def where_any(flag: Bool[Array, ""], made: Callable[[], Any], otherwise: Any) -> Any:
+    """What is made where the flag holds, else the other; no work if it holds in no lane.
+
+    It is a loop of one turn at most, since a loop ends as soon as no lane goes on.
+    """
+    types = jax.tree.map(jnp.result_type, otherwise)
+
+    def once(carry: tuple[Any, Any]) -> tuple[Any, Any]:
+        return jnp.bool_(False), jax.tree.map(lambda a, t: jnp.asarray(a, t), made(), types)
+
+    return jax.lax.while_loop(lambda carry: carry[0], once, (flag, otherwise))[1]
+
+
 def start_on_surface(target: Surface, x: Vector, step_size: Any) -> State:
     """The first state of a chain that makes steps of this size, at a point of the surface."""
     values, normals = target.values_and_normals(x)

@@ -4,7 +4,7 @@ A chain makes a trajectory along the surface of the constraints that hold, then 
 break one of them; every second step is a draw.
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,11 +14,11 @@ from limpet import errors
 from limpet.errors import InputError
 from limpet.geometry.linalg import scaled
 from limpet.kernels.base import Tunable
-from limpet.kernels.bonds import Place, change_bond, flip, place_at
+from limpet.kernels.bonds import Began, Place, change_bond, flip, place_at, slopes_at
 from limpet.kernels.lifted import NO_FACTOR, LiftedTarget, length_of
-from limpet.kernels.moves import choose, reach_of
+from limpet.kernels.moves import reach_of, where_any
 from limpet.kernels.noise import Noise
-from limpet.kernels.states import Info, Move, State
+from limpet.kernels.states import Info, Move, Outcome, State
 from limpet.kernels.stratum import Masked, RigidStratum
 from limpet.kernels.surface import MEASURES
 from limpet.kernels.trajectory import TrajectoryKernel, make_trajectory
@@ -26,9 +26,8 @@ from limpet.shapes import Vector
 from limpet.strata import Strata
 from limpet.target import Target
 
-BOND_ACCEPTANCE = 0.88  # of Form and Break together, as far as they reach: of each it is above 0.8
+BOND_ACCEPTANCE = 0.83  # of Form and Break together, as far as they reach: of each it is above 0.8
 SLIDES = 4  # of a trajectory: of four spheres, the most effective draws of bonds in a second
-NO_NORMALS = np.zeros((0, 0))
 
 
 class StrataSampler(TrajectoryKernel):
@@ -97,7 +96,9 @@ class StrataSampler(TrajectoryKernel):
     def tunables(self) -> tuple[Tunable, ...]:
         """Those of trajectories, and how far bonds reach."""
         bonds = Tunable(("reach",), (Move.FORM, Move.BREAK), acceptance=BOND_ACCEPTANCE)
-        return *super().tunables, bonds
+        slides, *others = super().tunables
+        # what does not hold is a wall, which short trajectories meet as well: the farthest are best
+        return slides._replace(acceptance=None), *others, bonds
 
     @property
     def step_sizes(self) -> dict[Move, tuple[str, ...]]:
@@ -126,14 +127,17 @@ class StrataSampler(TrajectoryKernel):
         holds = target.holds(target.labels(x))
         place = place_at(target, x, holds)
         reach = reach_of(x * target.free(len(x)), self.step_size)
-        return self._state(target, place, jnp.bool_(False), reach)
+        return self._state(target, place, Began(reach, slopes_at(target, place)))
 
-    def _state(self, target: Strata, place: Place, on: Any, reach: Any) -> State:
-        """What is kept of a place; `on` says whether a move of labels comes next."""
+    def _state(self, target: Strata, place: Place, began: Began) -> State:
+        """What is kept of a place that no move of labels follows.
+
+        In the place of normals, which are computed anew, is what is remembered of the first ones.
+        """
         level = place.log_density + target.log_weight(place.holds, self.measure is not None)
-        values = place.holds * place.values
-        nothing = jnp.asarray(NO_NORMALS), jnp.asarray(NO_FACTOR)
-        return State(place.x, on, values, *nothing, level, reach)
+        values, slopes = place.holds * place.values, began.slopes[None]
+        off, nothing = jnp.bool_(False), jnp.asarray(NO_FACTOR)
+        return State(place.x, off, values, slopes, nothing, level, began.distance)
 
     def move(
         self, target: Target, tuned: dict[str, Any], noise: Noise, state: State
@@ -143,23 +147,30 @@ class StrataSampler(TrajectoryKernel):
         sizes = self.sizes(target) | tuned
         place = place_at(target, state.x, target.holds(target.labels(state.x)))
         bonds_turn = state.on
-        moved, of_trajectory = self._travel(target, sizes, noise, state, place)
+        arguments = target, sizes, noise, state, place
+        idle = Info(jnp.asarray(Move.HARD), jnp.asarray(Outcome.ACCEPTED), jnp.asarray(1.0))
+        moved = where_any(~bonds_turn, lambda: self._travel(*arguments), (state, idle))
+        return where_any(bonds_turn, lambda: self._change(*arguments), moved)
+
+    def _change(
+        self, target: Strata, sizes: dict[str, Any], noise: Noise, state: State, place: Place
+    ) -> tuple[State, Info]:
+        """Labels are changed, or left."""
         measure = None if self.measure is None else MEASURES[self.measure]
         free = noise._replace(z=noise.z * _room(target, len(state.x), len(noise.z)))
-        changed, of_bond = change_bond(
-            self, target, sizes["reach"], measure, free, place, state.reach, bonds_turn
+        began = Began(state.reach, cast(Array, state.normals)[0])
+        changed, info = change_bond(
+            self, target, sizes["reach"], measure, free, place, began, state.on
         )
         if measure is None:
             m, n = len(place.values), len(place.x)
-            changed = flip(target, noise.z[n : n + 2 * m], changed, bonds_turn)
-        relabelled = self._state(target, changed, jnp.bool_(False), state.reach)
-        new = choose(bonds_turn, relabelled, moved)
-        return new, choose(bonds_turn, of_bond, of_trajectory)
+            changed = flip(target, noise.z[n : n + 2 * m], changed, state.on)
+        return self._state(target, changed, began), info
 
     def _travel(
         self, target: Strata, sizes: dict[str, Any], noise: Noise, state: State, place: Place
     ) -> tuple[State, Info]:
-        """A trajectory while labels stay; of no slides, if it is not its turn."""
+        """A trajectory while labels stay."""
         rigid, n, m = self.measure is not None, len(place.x), len(place.values)
         surface = Masked(target, place.holds, rigid)
         if rigid:
@@ -170,7 +181,6 @@ class StrataSampler(TrajectoryKernel):
             state._replace(normals=scaled(place.normals, place.holds), on=jnp.bool_(True))
         )
         z = jnp.concatenate([noise.z[:n] * target.free(n), noise.z[n : n + m] * (not rigid)])
-        sizes = sizes | {"steps": jnp.where(state.on, 0, sizes["steps"])}
         measure = MEASURES[self.measure or "soft"]
         new, info = make_trajectory(
             self, lifted, sizes, noise._replace(z=z), begin, measure=measure

@@ -14,6 +14,7 @@ from limpet.kernels import SAS, Lifted, RandomWalk
 from limpet.kernels.base import Kernel
 from limpet.kernels.states import Move, Outcome, State
 from limpet.layout import Layout
+from limpet.report.bonds import has_labels, warn_of_bonds
 from limpet.report.ladder import exchanges_of, sit_in_heaps, warn_of_ladder
 from limpet.report.progress import DOING
 from limpet.report.variables import every_name, measure_variables
@@ -67,6 +68,8 @@ def warn_of(
     exchanges = exchanges_of(tree)
     if exchanges is not None:
         warn_of_ladder(exchanges, tree.attrs["parameters"]["ladder"])
+    if has_labels(posterior := tree["posterior"].to_dataset()):
+        warn_of_bonds(posterior)
     few = 0 < lp.sizes["draw"] < FEWEST
     if few:
         draws = lp.sizes["draw"]

@@ -3,11 +3,13 @@
 import numpy as np
 import xarray as xr
 
-from limpet.errors import InputError
+from limpet.errors import InputError, LimpetWarning, warn
 from limpet.report.diagnostics import measure
 from limpet.strata import LABELS
 
 MOST_SETS = 12  # of labels, in a graph: the most frequent
+MOST_LOOKED_AT = 2**22  # labels of a run, at its end: it takes no time, nor memory
+FEWEST_DRAWS = 500  # in all chains, from which it is strange that no label ever changes
 
 
 def has_labels(posterior: xr.Dataset) -> bool:
@@ -22,6 +24,33 @@ def numbers_of(posterior: xr.Dataset) -> xr.Dataset:
     probability, mcse = np.array([_share(held == number) for number in numbers]).T
     columns = {"probability": ("number", probability), "mcse": ("number", mcse)}
     return xr.Dataset(columns, coords={"number": numbers})
+
+
+def warn_of_bonds(posterior: xr.Dataset) -> None:
+    """Warn if no label ever changed: then a run says little of how likely constraints hold."""
+    labels = posterior[LABELS].transpose("chain", "draw", ...)
+    chains, draws, k = labels.shape[0], labels.shape[1], int(np.prod(labels.shape[2:]))
+    every = -(-labels.size // MOST_LOOKED_AT)
+    if chains * draws < FEWEST_DRAWS or not k:
+        return
+    seen = labels[:, ::every].values.reshape(chains, -1, k)
+    if (seen.min(axis=1) != seen.max(axis=1)).any():
+        return
+    held = seen[:, 0].mean()
+    if held == 0:
+        happened, remedy = (
+            "none of them ever held",
+            "Raise kappa, or reach if chains come no nearer",
+        )
+    elif held == 1:
+        happened, remedy = "all of them always held", "Lower kappa, or name them in always"
+    else:
+        happened, remedy = "none ever formed or broke", "Look at kappa, and at reach"
+    warn(
+        f"Of {k} constraints that may break, {happened} in {chains * draws} draws: how likely that"
+        f" is cannot be told from these. {remedy}; or draw longer.",
+        LimpetWarning,
+    )
 
 
 def count_of(posterior: xr.Dataset) -> np.ndarray:

@@ -92,14 +92,15 @@ class Colouring:
 
 
 @functools.lru_cache(maxsize=16)
-def find_colouring(function: Callable, n: int) -> Colouring | None:
+def find_colouring(function: Callable, n: int, fewest: int | None = None) -> Colouring | None:
     """How normals of a function of n numbers are computed, or None if it does not pay to think.
 
-    It pays where few constraints have unknowns in common, and there are many.
+    It pays where few constraints have unknowns in common, and there are many: `fewest` or more, or
+    `FEWEST` if that is None.
     """
     x = jax.ShapeDtypeStruct((n,), jnp.float64)
     m = jax.eval_shape(function, x).shape[0]
-    if m < FEWEST:
+    if m < (FEWEST if fewest is None else fewest):
         return None
     involves = dependence(function, x)
     if involves.nnz > DENSEST * m * n:
