@@ -65,9 +65,7 @@ def test_steps_by_xla_that_do_not_fit_are_refused(monkeypatch):
     example = Example(jnp.zeros(()), jnp.zeros(100), jnp.zeros(100))
     xla.scan(step, *example, 3, 4)
     monkeypatch.setattr(xla, "spare_bytes", lambda: 3 * 4 * 100 * 100 * 8.0 - 1)
-    with pytest.raises(
-        MemoryError, match=r"^A step of this model by XLA needs \d\.\d MB"
-    ):
+    with pytest.raises(MemoryError, match=r"^A step of this model by XLA needs \d\.\d MB"):
         xla.scan(step, *example, 3, 4)
 
 
