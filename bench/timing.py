@@ -19,7 +19,7 @@ def pin():
 
 
 def processor_seconds() -> float:
-    """Of this process and of those it started that have ended: large programs are compiled there."""
+    """Of this process, and of those it started that have ended: some compile for it."""
     return sum(os.times()[:4])
 
 
