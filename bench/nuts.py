@@ -12,7 +12,7 @@ takes more of them than `--seconds` is ended, and has no draws. Problems with mo
 unknowns are those of `bench.inverse`.
 """
 
-from bench.timing import pin
+from bench.timing import pin, processor_seconds
 
 pin()
 
@@ -23,7 +23,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -74,9 +73,9 @@ SAMPLERS = {"limpet": by_limpet, "nuts": by_nuts}
 def run(sampler, problem, eps, seed):
     """What is told of one run."""
     target, start = (PROBLEMS | INVERSE)[problem](eps)
-    began = time.process_time()
+    began = processor_seconds()
     x = SAMPLERS[sampler](target, start, seed)
-    seconds = time.process_time() - began
+    seconds = processor_seconds() - began
     ess = [float(array_stats.ess(x[..., k], method="bulk")) for k in range(x.shape[2])]
     slowest = int(np.argmin(ess))
     return {

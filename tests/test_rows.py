@@ -65,12 +65,12 @@ def test_which_programs_are_large():
 def test_ctrl_c_is_heard_while_a_large_program_is_compiled(monkeypatch):
     over = threading.Event()
 
-    def compile_for_ever(text, unroll=True):
+    def compile_for_ever(text, *, quick, unroll=True):
         signal.raise_signal(signal.SIGINT)
         over.wait()
         raise RuntimeError
 
-    monkeypatch.setattr(lanes, "_compiled", compile_for_ever)
+    monkeypatch.setattr(lanes.machine, "compiled", compile_for_ever)
     monkeypatch.setenv("LIMPET_CACHE", "")
     rows._compile.cache_clear()
     with pytest.raises(KeyboardInterrupt):

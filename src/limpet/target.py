@@ -35,6 +35,7 @@ from limpet.target_checks import (
     Whitened,
     check_constraints,
     check_indices,
+    check_room,
     digest,
     digest_of_data,
     read_data,
@@ -324,6 +325,8 @@ class Target:
                 reverse = self.derivatives == "reverse"
                 colouring = dataclasses.replace(colouring, reverse=reverse)
             target.colouring = colouring
+            if colouring is None:
+                check_room(m, len(x))
         return target
 
     def check_forces(self, x: Vector) -> None:

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from limpet.engine.memory import in_words, spare_bytes
 from limpet.errors import InputError, real_array
 from limpet.lanes.identity import fingerprint_of, programs_in, uses
 from limpet.layout import Layout
@@ -40,6 +41,7 @@ SECOND_REMEDY = (
 )
 CROWDED_UNFORCED = "kernel=limpet.Lifted(steps=1) does without second derivatives."
 UNFORCED = "kernel=limpet.SAS() does without, and so does limpet.SurfaceSampler(steps=1)."
+CHAINS_IN_WORK = 4  # at least: the lanes of a compiled step
 # pivots of (G/eps)^T (G/eps) go as eps^-2, and the product of two of them must fit a double (1e308)
 SMALLEST_EPS, LARGEST_EPS = 1e-60, 1e60
 
@@ -239,6 +241,19 @@ def trace(
             f"{name} could not be evaluated by JAX at a point with {len(x)} numbers{where}:"
             f" {type(error).__name__}: {reason}. {remedy}"
         ) from None
+
+
+def check_room(m: int, n: int) -> None:
+    """Refuse normals that do not fit into memory, each constraint on most of the unknowns."""
+    # with their Gram matrix, of the few chains that are in work at a time
+    need, spare = 8.0 * CHAINS_IN_WORK * m * (n + m), spare_bytes()
+    if need > spare:
+        raise InputError(
+            f"q has {m:,} constraints on {n:,} unknowns, of which each involves many: their"
+            f" derivatives take {in_words(need)} of memory at least, and this machine has"
+            f" {in_words(spare)} to spare. Expected fewer of them, or constraints that involve few"
+            " unknowns each, of which limpet keeps only these."
+        )
 
 
 def check_indices(name: str, function: Callable, x: Vector, *data: Any) -> None:

@@ -8,8 +8,9 @@ import xarray as xr
 
 from limpet.draws.sink import DrawSink
 from limpet.draws.tree import tree
+from limpet.engine.memory import spare_bytes
 from limpet.errors import InputError
-from limpet.run.quantities import POINT, STATS, WITH_STATS, Draws, allocate
+from limpet.run.quantities import POINT, POINT_TYPE, STATS, WITH_STATS, Draws, allocate
 from limpet.run.specification import RunSpecification
 from limpet.run.tile_run import TileRun
 
@@ -22,7 +23,10 @@ class MemorySink(DrawSink):
     def __init__(self, specification: RunSpecification):
         super().__init__(specification)
         chains, draws, n = specification.chains, specification.draws, specification.layout.size
+        numbers = float(chains) * draws * n * len(specification.groups)
         try:
+            if numbers * np.dtype(POINT_TYPE).itemsize > spare_bytes():  # NumPy would not mind
+                raise MemoryError
             self.groups = {g: allocate(g, chains, draws, n) for g in specification.groups}
         except (MemoryError, ValueError):  # NumPy says either
             raise InputError(

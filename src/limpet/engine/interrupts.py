@@ -1,8 +1,10 @@
 """Ctrl-C during long calls inside libraries, where Python would not hear it."""
 
+import contextlib
+import contextvars
 import functools
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, ParamSpec, TypeVar
 
@@ -26,11 +28,36 @@ def interruptible(function: Callable[Given, Result]) -> Callable[Given, Result]:
         thread = ThreadPoolExecutor(1)
         future = thread.submit(function, *arguments, **named)
         thread.shutdown(wait=False)
-        while not_done([future], SECONDS_BETWEEN_LOOKS):
-            pass
-        return future.result()
+        return until_done(future)
 
     return call
+
+
+class AbandonedError(BaseException):
+    """A call was left, for its results are not wanted any more; no fault of the call's."""
+
+
+_UNWANTED: contextvars.ContextVar[Callable[[], bool]] = contextvars.ContextVar(
+    "whether results are not wanted any more", default=lambda: False
+)
+
+
+@contextlib.contextmanager
+def leaving_if(unwanted: Callable[[], bool]) -> Generator[None]:
+    """Calls inside that can be left, in this thread, are when `unwanted()`: `AbandonedError`."""
+    token = _UNWANTED.set(unwanted)
+    try:
+        yield
+    finally:
+        _UNWANTED.reset(token)
+
+
+def until_done(future: Future[Result]) -> Result:
+    """The result of a call in another thread; signals are heard meanwhile."""
+    while not_done([future], SECONDS_BETWEEN_LOOKS):
+        if _UNWANTED.get()():
+            raise AbandonedError
+    return future.result()
 
 
 def not_done(futures: Iterable[Future[Any]], seconds: float) -> set[Future[Any]]:

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from limpet import lanes
 from limpet.engine import xla
+from limpet.engine.apart import compiled
 from limpet.engine.cache import load_or_make
-from limpet.engine.interrupts import interruptible
 
 Step = Callable[[Any, Any, Any], tuple[Any, Any]]  # constants, carry, inputs -> carry, output
 Program = Callable[..., tuple[Any, Any]]  # constants, carries, inputs -> carries, outputs
@@ -40,12 +40,7 @@ def program(
     `on_refusal(reason)` is called before a step goes to XLA, which is slower.
     """
     try:
-        return lanes.scan(step, *example, zero, keep, chains=width)
+        return lanes.scan(step, *example, zero, load_or_make, chains=width, compiled=compiled)
     except lanes.UnsupportedError as reason:
         on_refusal(reason)
         return xla.scan(step, *example, width, block)
-
-
-def keep(key: str, make: Callable[[], bytes]) -> bytes:
-    """Machine code as it was made before, or else as it is made now, which may take long."""
-    return load_or_make(key, interruptible(make))

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from limpet import lanes
+from limpet.engine.apart import compiled
+from limpet.engine.cache import load_or_make
 from limpet.engine.interrupts import interruptible
-from limpet.engine.program import keep
 from limpet.engine.xla import RUN_ONCE
 
 BATCH = 64  # rows side by side by XLA; fixed, so that the bits of one depend on nothing else
@@ -62,14 +63,14 @@ def _compile(
     if not (lanes.is_quick() or lanes.is_large(step, constants, (), prepared)):
         return by_xla
     try:
-        scan = interruptible(lanes.scan(step, constants, (), prepared, keep=keep))
+        scan = lanes.scan(step, constants, (), prepared, keep=load_or_make, compiled=compiled)
     except lanes.UnsupportedError:
         return by_xla
 
     def run(constants: Any, *rows: np.ndarray) -> Any:
         if prepare is not _as_they_are:
             rows = _padded(_as_they_are, prepare, False, constants, *rows)
-        _, outputs = scan(constants, (), [a[:, None] for a in rows])
+        _, outputs = interruptible(scan)(constants, (), [a[:, None] for a in rows])
         return jax.tree.map(lambda a: a[:, 0], outputs)
 
     return run

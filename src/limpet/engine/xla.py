@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from limpet.engine.interrupts import interruptible
+from limpet.engine.memory import in_words, spare_bytes
 from limpet.lanes.identity import uses
 
 # For programs that run once: compiling is what takes their time.
@@ -52,14 +53,39 @@ def scan(
 
     shapes = jax.tree.map(shape, carry), jax.tree.map(lambda leaf: shape(leaf, block), inputs)
     compiled = interruptible(jax.jit(scan_all).lower(constants, *shapes).compile)()
+    _check_room(compiled.memory_analysis())
 
     def run(constants: Any, carries: Any, inputs: Any, over: Any = None) -> tuple[Any, Any]:
         made: list[Any] = []
         for first in range(0, jax.tree.leaves(inputs)[0].shape[1], block):
             rows = jax.tree.map(lambda a, k=first: a[:, k : k + block], inputs)
             with turn:
-                carries, outputs = jax.block_until_ready(compiled(constants, carries, rows))
+                carries, outputs = _run(compiled, constants, carries, rows)
             made.append(outputs)
         return carries, jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *made)
 
     return run
+
+
+def _run(compiled: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return jax.block_until_ready(compiled(*arguments))
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise MemoryError(
+            "A step of this model needs more memory than this machine has to spare. Each worker"
+            " needs as much: try workers=1, or a smaller model."
+        ) from None
+
+
+def _check_room(needs: Any) -> None:
+    """Refuse a program that needs more memory than there is; XLA may not know what it needs."""
+    parts = ("temp_size_in_bytes", "argument_size_in_bytes", "output_size_in_bytes")
+    need, spare = sum(getattr(needs, part, 0) for part in parts), spare_bytes()
+    if need > spare:
+        raise MemoryError(
+            f"A step of this model by XLA needs {in_words(need)} of memory for the chains of a"
+            f" tile, and this machine has {in_words(spare)} to spare: try fewer chains, or a"
+            " smaller model."
+        )

@@ -15,10 +15,11 @@ vector of several chains, its lanes, in LLVM's language (`width.py`):
 Larger problems have arrays in memory, each entry a vector of lanes, and operations are loops over
 them (`loops`): programs grow with the number of operations, not of numbers.
 
-`code.py` writes LLVM. Each of JAX's operations has a rule (`rules.py`): numbers (`elementwise.py`,
-made of `arithmetic.py` and `functions.py`), `arrays.py`, `matrices.py`, loops and calls
-(`control.py`); `operations.py` puts a whole program together. `primitives.py` has operations of
-limpet's own, and says what zeros of sparse matrices are; `identity.py` what makes two programs one.
+`code.py` writes LLVM, and `machine.py` compiles it. Each of JAX's operations has a rule
+(`rules.py`): numbers (`elementwise.py`, made of `arithmetic.py` and `functions.py`), `arrays.py`,
+`matrices.py`, loops and calls (`control.py`); `operations.py` puts a whole program together.
+`primitives.py` has operations of limpet's own, and says what zeros of sparse matrices are;
+`identity.py` what makes two programs one.
 
 What has no rule raises `UnsupportedError` and is left to XLA: most library calls, and callbacks. So
 is whatever goes wrong inside.
@@ -36,7 +37,7 @@ import jax
 import llvmlite.binding as llvm
 import numpy as np
 
-from limpet.lanes import loops, operations
+from limpet.lanes import loops, machine, operations
 from limpet.lanes.code import UnsupportedError, locate
 from limpet.lanes.elementwise import LIBRARY
 from limpet.lanes.identity import fingerprint_of, uses
@@ -47,9 +48,6 @@ __all__ = ["UnsupportedError", "is_large", "is_quick", "scan", "zeros"]
 # Operations on single numbers that a program may have and be written as such: compiled in a few
 # seconds, and faster than loops.
 MOST_NUMBERS = 60_000
-# Lines of a program that is compiled without looking for registers: every number has a place on the
-# stack then, and a thread's stack may be as small as 512 kB.
-MOST_ON_STACK = 10_000
 MESSAGE = 100  # letters of another library's message that are told, for its own say how to go on
 
 
@@ -70,6 +68,7 @@ def scan(
     keep: Callable[[str, Callable[[], bytes]], bytes] = _make,
     registers: int | None = None,
     chains: int = MANY,
+    compiled: Callable[..., bytes] = machine.compiled,
 ) -> Callable:
     """Compile `carry, output = step(constants, carry, input)` for many chains and many turns.
 
@@ -83,11 +82,14 @@ def scan(
     work is done for them. `keep(key, make)` may return the bytes that it kept under this key, or
     else `make()`: they are machine code. With `registers`, all arrays of more entries than that are
     kept in memory, also where the program is small. `chains` is how many there will be, about.
+    `compiled` does what `machine.compiled` does, perhaps elsewhere.
     """
     program, shapes = jax.make_jaxpr(step, return_shape=True)(constants, carry, inputs)
     count, size = len(jax.tree.leaves(constants)), len(jax.tree.leaves(carry))
     with _refusing():
-        function = _loaded(_code(program, count, size, carry, zero, keep, registers, chains))
+        function = _loaded(
+            _code(program, count, size, carry, zero, keep, registers, chains, compiled)
+        )
     variables: list[Any] = program.jaxpr.invars
     types = [variable.aval.dtype for variable in variables]
     outputs, tree = jax.tree.leaves(shapes[1]), jax.tree.structure(shapes)
@@ -130,7 +132,7 @@ def zeros(function: Callable, *arguments):
     return jax.tree.unflatten(jax.tree.structure(shapes), found)
 
 
-def _code(program, count, size, carry, zero, keep, registers, chains) -> bytes:
+def _code(program, count, size, carry, zero, keep, registers, chains, compiled) -> bytes:
     """The machine code of a program: on numbers if these are few, or many are zero; else loops.
 
     Plans are there to be loops.
@@ -141,13 +143,14 @@ def _code(program, count, size, carry, zero, keep, registers, chains) -> bytes:
             sparse = any(mask.ndim > 1 and 2 * mask.sum() > mask.size for mask in masks)
             if sparse or operations.count(program) <= MOST_NUMBERS:
                 key = _key(program, count, size, *(np.packbits(mask).tobytes() for mask in masks))
-                return keep(key, lambda: _compiled(operations.written(program, count, size, masks)))
+                make = functools.partial(operations.written, program, count, size, masks)
+                return keep(key, lambda: compiled(make(), quick=is_quick()))
     registers = loops.REGISTERS if registers is None else registers
     most_lanes = MANY if chains > FEW else FEW
     sizes = count, size, registers, most_lanes
     make = functools.partial(operations.written_as_loops, program, *sizes)
     # loops that gain by it are written with several turns at once
-    return keep(_key(program, *sizes), lambda: _compiled(make(), unroll=False))
+    return keep(_key(program, *sizes), lambda: compiled(make(), quick=is_quick(), unroll=False))
 
 
 def _masks(carry, zero) -> list[np.ndarray]:
@@ -193,53 +196,16 @@ def _key(program, *sizes):
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-@functools.cache
-def _processor():
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    name, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-    return llvm.Target.from_default_triple(), name, features
-
-
-def _machine(level=3):
-    target, name, features = _processor()
-    return target.create_target_machine(cpu=name, features=features, opt=level, jit=True)
-
-
 def is_quick() -> bool:
     """Whether JAX was told to optimize little: for programs that run shortly, as those of tests."""
     return bool(jax.config.read("jax_disable_most_optimizations"))
-
-
-def _compiled(text, unroll=True) -> bytes:
-    """The machine code of a text, as an object file."""
-    if is_quick():
-        return _quickly_compiled(text)
-    machine, module = _machine(), llvm.parse_assembly(text)
-    # Level 1, for levels 2 and 3 find nothing more: their code has the same bits and speed
-    # (measured with Lifted and SAS: spheres, beads, dense quadratics), and compiling takes 1.1 to
-    # 1.9 times as long.
-    options = llvm.create_pipeline_tuning_options(speed_level=1)
-    options.loop_unrolling = unroll
-    passes = llvm.create_pass_builder(machine, options)
-    passes.getModulePassManager().run(module, passes)
-    return machine.emit_object(module)
-
-
-def _quickly_compiled(text) -> bytes:
-    """The same in a fifth of the time; the code takes twice as long, and may round differently."""
-    machine, module = _machine(int(text.count("\n") > MOST_ON_STACK)), llvm.parse_assembly(text)
-    passes = llvm.create_new_module_pass_manager()
-    passes.add_sroa_pass()
-    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
-    return machine.emit_object(module)
 
 
 def _loaded(code: bytes):
     """The function in an object file."""
     for name in LIBRARY:
         locate(name)
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine.machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     prototype = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from limpet.engine.interrupts import not_done
+from limpet.engine.interrupts import AbandonedError, leaving_if, not_done
 from limpet.run.quantities import Draws
 from limpet.run.tile_run import TileRun
 
@@ -47,8 +47,12 @@ class Scheduler:
                 return
             tile = self.tiles[k]
             try:
-                self.advanced(tile, tile.advance())
+                with leaving_if(self.stop.is_set):
+                    draws = tile.advance()
+                self.advanced(tile, draws)
                 if not tile.done and not tile.stuck.any():
                     self._waiting.put((tile.step, k))
+            except AbandonedError:  # it was compiling, before its next step
+                return
             except BaseException as error:
                 self.error = self.error or error

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Array, Float
 
-from limpet.sparse.dependence import dependence
+from limpet.sparse.dependence import TooManyError, dependence
 from limpet.sparse.tables import Structure
 
 # A derivative of all constraints costs about twice one along a direction: it goes there and back.
@@ -102,7 +102,10 @@ def find_colouring(function: Callable, n: int, fewest: int | None = None) -> Col
     m = jax.eval_shape(function, x).shape[0]
     if m < (FEWEST if fewest is None else fewest):
         return None
-    involves = dependence(function, x)
+    try:
+        involves = dependence(function, x)
+    except TooManyError:
+        return None
     if involves.nnz > DENSEST * m * n:
         return None
     involves = involves.tocoo()

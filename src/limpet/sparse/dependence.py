@@ -22,8 +22,13 @@ from jax.extend.core import Literal
 from limpet.lanes.rules import folded, is_key
 
 MOST_TERMS = 20_000_000  # of a product of matrices that are told apart: some seconds of work
+MOST_ENTRIES = 100_000_000  # of what an array depends on: half a gigabyte, and some seconds of work
 
 Depends = sp.csr_matrix  # entries of an array, row by row; which entries of t each depends on
+
+
+class TooManyError(Exception):
+    """An array whose entries depend on so many that it is not worth to follow them."""
 
 
 class Unknown:
@@ -34,7 +39,10 @@ UNKNOWN = Unknown()
 
 
 def dependence(function: Callable, x: Any) -> sp.csr_matrix:
-    """Which entries of x each entry of the function's result depends on, at any x."""
+    """Which entries of x each entry of the function's result depends on, at any x.
+
+    `TooManyError` if these are too many to be told.
+    """
     derivative = jax.make_jaxpr(lambda x, t: jax.jvp(function, (x,), (t,))[1])(x, x)
     n = x.shape[0]
     (result,) = _run(derivative, [UNKNOWN, sp.csr_matrix(sp.eye(n, dtype=bool))], n)
@@ -117,6 +125,8 @@ def _copies(row, size):
 
 
 def _rows(value, rows) -> Depends:
+    if np.sum(np.diff(value.indptr)[rows]) > MOST_ENTRIES:
+        raise TooManyError
     return sp.csr_matrix(value[rows])
 
 
