@@ -146,7 +146,7 @@ def number_of_draws(store: Store, draws) -> int:
     asked = before if draws is None else errors.whole("draws", draws, 1)
     if asked < before and asked < (made := min(store.fewest(), before)):
         raise InputError(
-            f"draws={asked} is less than the {made} that store={str(store.path)!r} has of every"
+            f"draws={asked} is less than the {made} that store={str(store.home)!r} has of every"
             " chain: expected as many or more. limpet.open(store) reads those that there are."
         )
     return asked

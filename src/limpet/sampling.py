@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,11 +26,11 @@ from limpet.arguments import (
 )
 from limpet.coordinates import Coordinates
 from limpet.draws.memory import MemorySink
-from limpet.draws.reader import as_path
 from limpet.draws.recognition import check_same, describe
 from limpet.draws.sink import DrawSink
 from limpet.draws.store_sink import StoreSink
-from limpet.draws.writer import Store, new_path
+from limpet.draws.where import StoreLike, as_home
+from limpet.draws.writer import Store, new_home
 from limpet.errors import ExecutorError, InputError, StartError, StoreError, StuckError
 from limpet.geometry.fit import find_peaks
 from limpet.geometry.start import JITTER, find_vectors
@@ -67,7 +66,7 @@ def sample(
     keep_surface: bool = False,
     dims: Mapping[str, Sequence[str]] | None = None,
     coords: Mapping[str, Any] | None = None,
-    store: str | os.PathLike | None = None,
+    store: StoreLike | None = None,
     workers: int | None = None,
     executor: Executor | None = None,
     progress: bool | Show = True,
@@ -122,9 +121,10 @@ def sample(
         Labels along axes, by the axis' name: `{"axis": ["x", "y", "z"]}`. Strings or numbers, all
         different, in a list, an array or a pandas Index; dates as strings. Without it they are 0,
         1 and so on.
-    store : str or path, optional
-        A folder to write the draws to as they come, such as "run.zarr"; it must not exist. See
-        `limpet.resume` and `limpet.open`.
+    store : str, path or zarr store, optional
+        Where to write the draws to as they come: a folder such as "run.zarr", which must not
+        exist, a URL such as "s3://bucket/run.zarr", or any zarr store. See `limpet.resume` and
+        `limpet.open`.
     workers : int, optional
         Threads that run tiles of 128 chains side by side. Default: as many as there are cores. The
         draws are the same whatever their number. With an executor: tiles that are sent to it at a
@@ -178,8 +178,8 @@ def sample(
     scale, seed = read_scale(scale, layout, kernel), errors.whole("seed", seed, 0)
     jitter, hands = errors.zero_or_more("jitter", jitter), number_of_workers(workers, executor)
     engine = None if executor is None else as_executor(executor)
-    path = None if store is None else new_path(store)
-    if path is not None:
+    home = None if store is None else new_home(store)
+    if home is not None:
         layout.to_json()  # refuses what a store cannot hold, before anything takes time
         check_names(layout)
         coordinates.check_storable()
@@ -215,7 +215,7 @@ def sample(
         if getattr(kernel, "measure", None) is None:  # else it is on the surface itself
             check_resolution(flat, starts)
         check_symmetries(flat, starts)
-        with _new_sink(path, specification, flat, starts) as sink:
+        with _new_sink(home, specification, flat, starts) as sink:
             begin = functools.partial(begin_tile, sink.specification, kernel, flat, starts)
             tiles = [begin(k) for k in range(specification.tiles)]
             session = Session(kernel, tiles, sink, show, began)
@@ -223,7 +223,7 @@ def sample(
 
 
 def resume(
-    store: str | os.PathLike,
+    store: StoreLike,
     target: Target,
     *,
     draws: int | None = None,
@@ -237,7 +237,7 @@ def resume(
 
     Parameters
     ----------
-    store : str or path
+    store : str, path or zarr store
         What `limpet.sample(store=...)` was given.
     target : Target
         The target of that run. A store holds no code, so it cannot know it; another is refused.
@@ -267,7 +267,7 @@ def resume(
     check_target(target)
     hands = number_of_workers(workers, executor)
     engine = None if executor is None else as_executor(executor)
-    with show_progress(progress) as show, Store(as_path(store)) as held:
+    with show_progress(progress) as show, Store(as_home(store)) as held:
         kernel, flat, starts = stored_run(held, target)
         if engine is not None:
             pack(None, kernel, flat)
@@ -288,7 +288,7 @@ def stored_run(held: Store, target: Target) -> tuple[Kernel, Target, np.ndarray]
     about = held.specification.target
     if about is not None and not flat.has_fixed_eps:
         flat.scale = np.asarray(about["eps"])  # step sizes go by what it was at the first start
-    check_same(held.path, held.specification, describe(flat, starts))
+    check_same(held.home, held.specification, describe(flat, starts))
     return _kernel_of(held.specification), flat, starts
 
 
@@ -363,13 +363,13 @@ def _specify(
 
 
 @contextlib.contextmanager
-def _new_sink(path, specification, target, starts) -> Iterator[DrawSink]:
-    """Where the draws of a new run go: into a store, if there is a path for it."""
-    if path is None:
+def _new_sink(home, specification, target, starts) -> Iterator[DrawSink]:
+    """Where the draws of a new run go: into a store, if there is to be one."""
+    if home is None:
         yield MemorySink(specification)
         return
     specification = dataclasses.replace(specification, target=describe(target, starts))
-    with Store.create(path, specification, starts) as store:
+    with Store.create(home, specification, starts) as store:
         yield StoreSink(store)
 
 

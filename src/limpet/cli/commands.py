@@ -52,10 +52,10 @@ VERSIONED = ("limpet", "jax", "jaxlib", "numpy", "xarray", "zarr", "arviz-stats"
 PICTURES = (".png", ".pdf", ".svg")
 
 Problem = functools.partial(typer.Argument, metavar="PROBLEM.py", exists=True, dir_okay=False)
-Store = Annotated[Path, typer.Argument(metavar="STORE", help="What `limpet sample -o` was given.")]
+Store = Annotated[str, typer.Argument(metavar="STORE", help="What `limpet sample -o` was given.")]
 NewProblem = Annotated[Path, Problem(help="Defines target, start, perhaps kernel, dims, coords.")]
 NewStore = Annotated[
-    Path, typer.Option("--out", "-o", metavar="STORE", help="A folder to make for the draws.")
+    str, typer.Option("--out", "-o", metavar="STORE", help="A folder to make, or a URL.")
 ]
 Draws = Annotated[int, typer.Option(help="Draws per chain.")]
 Chains = Annotated[int | None, typer.Option(help="Default: one per start, or many.")]
