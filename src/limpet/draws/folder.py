@@ -48,6 +48,9 @@ class Folder(Home):
         """Whether there is anything, be it a link to nowhere."""
         return os.path.lexists(self.path)
 
+    def check_writable(self):
+        """Only writing tells."""
+
     def read(self, name: str, size: int | None = None, most: int | None = None) -> Bytes:
         """All of a file; its size is looked at first."""
         with self._opened(name) as (file, length):

@@ -66,6 +66,10 @@ class Home(abc.ABC):
         """Whether there is anything, be it no store."""
 
     @abc.abstractmethod
+    def check_writable(self):
+        """Refuse what is easily seen not to be made for writing."""
+
+    @abc.abstractmethod
     def read(self, name: str, size: int | None = None, most: int | None = None) -> Bytes:
         """All of a file; one that is longer than it can be is not read."""
 

@@ -54,6 +54,8 @@ def _unknown(store):
 
 def _at_url(url: str) -> Home:
     parts = urllib.parse.urlsplit(url)
+    if not parts.scheme:
+        raise _unknown(url)
     if parts.scheme == "file":
         return Folder(Path(urllib.request.url2pathname(parts.path)))
     try:

@@ -237,6 +237,7 @@ def note(home: Home, name: str, value):
 def new_home(store) -> Home:
     """Where a new store is to be, refused if there is something."""
     home = as_home(store)
+    home.check_writable()
     if not home.exists():
         return home
     try:
