@@ -15,7 +15,7 @@ from limpet.errors import StuckError
 from limpet.report import advice
 from limpet.run.signals import Signals
 from limpet.run.tile_run import TileRun
-from limpet.sampling import begin_tile, stored_run
+from limpet.stored import begin_tile, stored_run
 from limpet.target import Target, check_target
 
 

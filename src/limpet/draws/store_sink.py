@@ -37,6 +37,11 @@ class StoreSink(DrawSink):
         self.chunks[tile.index].put(new)
         self.commits.look(tile, self.chunks[tile.index])
 
+    def extend(self, draws: int):
+        """Make room for another number of draws."""
+        self.store.extend(draws, self.specification.goal)
+        self.specification = self.store.specification
+
     def commit(self, tile: TileRun):
         """Write what a tile has, in the background."""
         self.commits.commit(tile, self.chunks[tile.index])

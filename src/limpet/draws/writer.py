@@ -27,6 +27,7 @@ from limpet.draws.home import DamagedError, Files, Hold, Home, UnreachableError
 from limpet.draws.reader import read_root, specification_of
 from limpet.draws.where import as_home
 from limpet.errors import InputError, StoreError
+from limpet.run.goal import Goal
 from limpet.run.quantities import POINT, Numbers, allocate, blank
 from limpet.run.specification import RunSpecification, SpecificationError, check_names
 
@@ -118,9 +119,9 @@ class Store:
             draws = int(state.draws(self.specification, group).max())
             self.committed[group, tile] = draws
 
-    def extend(self, draws: int):
-        """Ask for another number of draws."""
-        changed = dataclasses.replace(self.specification, draws=draws)
+    def extend(self, draws: int, goal: Goal | None):
+        """Ask for another number of draws, or for as many as it takes."""
+        changed = dataclasses.replace(self.specification, draws=draws, goal=goal)
         note(self.home, "limpet", changed.to_json())
         self.specification = changed
         with self.home.explaining("write to"):
