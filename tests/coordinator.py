@@ -14,6 +14,7 @@ from elsewhere import START, make_target
 from killed import RUN
 
 import limpet
+from limpet.draws.where import as_home
 
 PLANNED = 10**7  # draws per chain: days
 
@@ -43,7 +44,7 @@ def say(now):
 if __name__ == "__main__":
     path, engine = sys.argv[1:]
     with workers(engine) as executor:
-        if os.path.exists(path):
+        if as_home(path).exists():
             limpet.resume(path, make_target(), executor=executor, progress=say)
         else:
             options = RUN | {"chains": 257, "draws": PLANNED, "store": path}

@@ -14,7 +14,6 @@ import sys
 import textwrap
 import time
 from importlib.metadata import version
-from pathlib import Path
 
 import pytest
 import rich.console
@@ -259,13 +258,13 @@ def test_what_is_given_is_passed_on_and_the_rest_is_as_in_limpet_sample(problem,
     result = checked("sample", problem, "-o", "a.zarr", code=1)
     assert result.stderr.endswith("Error: far from everything\n")
     numbers = {"draws": 5, "chains": 6, "warmup": 7, "seed": 8, "thin": 9, "workers": 10}
-    numbers |= {"jitter": 0.0}
+    numbers |= {"jitter": 0.0, "ess": 11}
     flags = [part for name, value in numbers.items() for part in (f"--{name}", value)]
     checked("sample", problem, "-o", "a.zarr", "--keep-surface", *flags, code=1)
     ((target, start), none), (_, options) = calls
     assert isinstance(target, limpet.Target)
     assert start == [1.0, 0.0]
-    assert none == defaults | {"store": Path("a.zarr")}
+    assert none == defaults | {"store": "a.zarr"}
     assert options == none | numbers | {"keep_surface": True}
 
 

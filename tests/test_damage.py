@@ -286,11 +286,12 @@ def test_an_older_version_of_a_chunk_is_refused(stores, copied, tmp_path):
     run = json.loads((short / "zarr.json").read_text())["attributes"]["limpet"]
     # what the same run had written when it was shorter: its own key, the right place
     from limpet.draws.arrays import draw_arrays
+    from limpet.draws.folder import Folder
     from limpet.run.specification import RunSpecification
 
     known = RunSpecification.from_json(run)
     array = draw_arrays(known)["posterior", "x"]
-    part = array.read(short, known.key, 0, 1).copy()
+    part = array.read(Folder(short), known.key, 0, 1).copy()
     part[:, 30:] = np.nan
     place, parts = array.file(known.key, 0, 1, part)
     replaced(path / place, b"".join(bytes(piece) for piece in parts))

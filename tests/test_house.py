@@ -26,7 +26,7 @@ ROOMS = [
     ["run"],
     ["draws"],
     ["report"],
-    ["session", "arguments"],
+    ["session", "arguments", "stored"],
     ["sampling", "handover"],
     ["partition", "jobs"],
     ["paper"],

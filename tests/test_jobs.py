@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 import limpet
 from limpet.cli import app
 from limpet.cli.problems import read_problem
-from limpet.draws import check, commits, writer
+from limpet.draws import check, commits, folder, writer
+from limpet.draws.folder import Folder
 from limpet.jobs import advance_stored_tile
 
 PROBLEM = """
@@ -96,7 +97,7 @@ def test_processes_side_by_side_one_of_which_is_killed(store, problem, by_thread
 
 
 def test_a_tile_has_one_owner_and_a_store_one_run(store, target):
-    with writer.Store(store, tile=1):
+    with writer.Store(Folder(store), tile=1):
         assert limpet.open(store).posterior.sizes["draw"] == 0
         with pytest.raises(limpet.StoreError, match="chains 128 to 255 are being drawn by another"):
             advance_stored_tile(store, target, 1)
@@ -104,7 +105,7 @@ def test_a_tile_has_one_owner_and_a_store_one_run(store, target):
         with pytest.raises(limpet.StoreError, match="being written to by another run"):
             limpet.resume(store, target)
     with (
-        writer.Store(store),
+        writer.Store(Folder(store)),
         pytest.raises(limpet.StoreError, match="being written to by another run"),
     ):
         advance_stored_tile(store, target, 1)
@@ -113,7 +114,7 @@ def test_a_tile_has_one_owner_and_a_store_one_run(store, target):
 
 def test_who_was_thought_dead_does_no_harm(store, target, monkeypatch, by_threads):
     """On a disk without locks, a process wakes up after another has gone on with its tile."""
-    monkeypatch.setattr(writer, "fcntl", None)
+    monkeypatch.setattr(folder, "fcntl", None)
     look, others = commits.Commits.look, []
 
     def meanwhile(self, tile, chunks):

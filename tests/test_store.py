@@ -23,7 +23,8 @@ import zarr
 
 import limpet
 from limpet import sampling, session
-from limpet.draws import commits, files, writer
+from limpet.draws import commits, writer
+from limpet.draws.folder import Folder
 from limpet.run import specification, tile
 
 
@@ -362,15 +363,15 @@ def test_metadata_for_other_readers_is_mended(path, name, whole):
 
 def refuse_writes(monkeypatch, code, after=0):
     """Let the system refuse every file after some."""
-    draft, count = files._draft, [0]
+    draft, count = Folder._draft, [0]
 
-    def refused(store, name, parts):
+    def refused(self, name, parts):
         count[0] += 1
         if count[0] > after:
             raise OSError(code, os.strerror(code))
-        return draft(store, name, parts)
+        return draft(self, name, parts)
 
-    monkeypatch.setattr(files, "_draft", refused)
+    monkeypatch.setattr(Folder, "_draft", refused)
 
 
 @functools.cache
@@ -424,14 +425,14 @@ def test_a_store_removed_while_running(path):
 
 
 def test_a_store_removed_in_the_middle_of_writing(path, monkeypatch):
-    write = files.write
+    write = Folder.write
 
-    def remove(store, written, draft="draft"):
+    def remove(self, written, draft="draft"):
         if path.exists():
             path.rename(path.with_name("elsewhere"))
-        write(store, written, draft)
+        write(self, written, draft)
 
-    monkeypatch.setattr(files, "write", remove)
+    monkeypatch.setattr(Folder, "write", remove)
     with pytest.raises(limpet.StoreError, match="removed or replaced while"):
         sample(path)
 
@@ -439,7 +440,7 @@ def test_a_store_removed_in_the_middle_of_writing(path, monkeypatch):
 def test_a_store_that_another_run_holds(path):
     sample(path, draws=20)
     with (
-        writer.Store(path),
+        writer.Store(Folder(path)),
         pytest.raises(limpet.StoreError, match="written to by another run"),
     ):
         limpet.resume(path, TARGET, draws=40, progress=False)
@@ -629,15 +630,15 @@ def test_of_two_threads_that_make_one_store_one_wins(path):
 
 
 def test_a_store_made_in_the_meantime_is_not_replaced(path, monkeypatch):
-    fill = writer._fill
+    fill = Folder.fill
 
-    def slow(draft, *rest):
-        fill(draft, *rest)
+    def slow(self, *rest):
+        fill(self, *rest)
         if not path.exists():
             path.mkdir()
             (path / "precious").write_text("data")
 
-    monkeypatch.setattr(writer, "_fill", slow)
+    monkeypatch.setattr(Folder, "fill", slow)
     with pytest.raises(limpet.StoreError, match="made by another run since"):
         sample(path)
     assert [file.name for file in path.parent.iterdir()] == ["run.zarr"]

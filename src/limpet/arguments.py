@@ -13,11 +13,13 @@ from limpet.errors import InputError
 from limpet.geometry.labels import label_starts
 from limpet.kernels import Kernel, Move, StrataSampler
 from limpet.layout import Layout, read_points
+from limpet.run.goal import MOST_DRAWS, Goal
 from limpet.run.specification import MOST_CHAINS
 from limpet.run.tile_run import LEARN
 from limpet.strata import Strata
 from limpet.target import check_target
 
+USUAL_DRAWS = 1_000  # per chain, if nothing is said
 SINGULAR = 1e-12  # ratio of a matrix' least singular value to its largest, below which it is
 UNKNOWN_NOISE = {"eps": "a function"}  # what the parameters of a run say of its noise, if so
 
@@ -137,16 +139,36 @@ def number_of_workers(workers, executor=None) -> int:
     return os.cpu_count() or 1
 
 
-def number_of_draws(store: Store, draws) -> int:
-    """How many draws a stored run is to have; fewer than every chain has are refused.
+def read_goal(ess, draws, chains: int) -> tuple[Goal | None, int]:
+    """What a new run is to reach, if anything, and how many draws its chains make at first."""
+    if ess is None:
+        return None, USUAL_DRAWS if draws is None else errors.whole("draws", draws, 1)
+    most = MOST_DRAWS if draws is None else errors.whole("draws", draws, 1)
+    goal = Goal(errors.whole("ess", ess, 1), most)
+    return goal, goal.first(chains)
 
-    What was counted is of all of them.
+
+def number_of_draws(store: Store, draws, ess) -> tuple[int, Goal | None]:
+    """How many draws a stored run is to have for now, and what it is to reach.
+
+    Fewer than every chain has are refused: what was counted is of all of them.
     """
-    before = store.specification.draws
-    asked = before if draws is None else errors.whole("draws", draws, 1)
-    if asked < before and asked < (made := min(store.fewest(), before)):
-        raise InputError(
-            f"draws={asked} is less than the {made} that store={str(store.path)!r} has of every"
-            " chain: expected as many or more. limpet.open(store) reads those that there are."
-        )
-    return asked
+    run = store.specification
+    before = run.draws
+    if draws is None and ess is None:
+        return before, run.goal
+    asked, goal, made = before, None, before
+    if draws is not None and (asked := errors.whole("draws", draws, 1)) < before:
+        made = min(store.fewest(), before)
+        if asked < made:
+            raise InputError(
+                f"draws={asked} is less than the {made} that store={str(store.home)!r} has of every"
+                " chain: expected as many or more. limpet.open(store) reads those that there are."
+            )
+    if ess is not None:
+        most = asked if draws is not None else run.goal.most if run.goal else MOST_DRAWS
+        goal = Goal(errors.whole("ess", ess, 1), max(most, made))
+        # a stage that was begun is finished, but not one that was to be all
+        made = before if run.goal else min(store.fewest(), before)
+        asked = min(max(made, goal.first(run.chains)), goal.most)
+    return asked, goal

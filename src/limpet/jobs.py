@@ -4,19 +4,18 @@ Any number of such processes may work on a store, each on another tile, on any m
 """
 
 import functools
-import os
 import time
 from typing import NamedTuple
 
 from limpet import errors
-from limpet.draws.reader import as_path
 from limpet.draws.store_sink import StoreSink
+from limpet.draws.where import StoreLike, as_home
 from limpet.draws.writer import Store
 from limpet.errors import StuckError
 from limpet.report import advice
 from limpet.run.signals import Signals
 from limpet.run.tile_run import TileRun
-from limpet.sampling import begin_tile, stored_run
+from limpet.stored import begin_tile, stored_run
 from limpet.target import Target, check_target
 
 
@@ -35,13 +34,13 @@ class Advance(NamedTuple):
 
 
 def advance_stored_tile(
-    store: str | os.PathLike, target: Target, index: int, seconds: float | None = None
+    store: StoreLike, target: Target, index: int, seconds: float | None = None
 ) -> Advance:
     """Advance one tile of a store until it is done, or so many seconds have passed.
 
     Parameters
     ----------
-    store : str or path
+    store : str, path or zarr store
         What `limpet plan -o` or `limpet.sample(store=...)` was given.
     target : Target
         The target of that run.
@@ -71,7 +70,7 @@ def advance_stored_tile(
     began = time.perf_counter()
     check_target(target)
     until = began + (float("inf") if seconds is None else errors.positive("seconds", seconds))
-    with Store(as_path(store), tile=index) as held:
+    with Store(as_home(store), tile=index) as held:
         kernel, flat, starts = stored_run(held, target)
         with StoreSink(held) as sink:
             begin = functools.partial(begin_tile, held.specification, kernel, flat, starts)

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,17 +21,18 @@ from limpet.arguments import (
     coordinates_of,
     number_of_draws,
     number_of_workers,
+    read_goal,
     read_scale,
     start_of,
 )
 from limpet.coordinates import Coordinates
 from limpet.draws.memory import MemorySink
-from limpet.draws.reader import as_path
-from limpet.draws.recognition import check_same, describe
+from limpet.draws.recognition import describe
 from limpet.draws.sink import DrawSink
 from limpet.draws.store_sink import StoreSink
-from limpet.draws.writer import Store, new_path
-from limpet.errors import ExecutorError, InputError, StartError, StoreError, StuckError
+from limpet.draws.where import StoreLike, as_home
+from limpet.draws.writer import Store, new_home
+from limpet.errors import ExecutorError, StartError, StoreError, StuckError
 from limpet.geometry.fit import find_peaks
 from limpet.geometry.start import JITTER, find_vectors
 from limpet.geometry.start_checks import check_guesses, check_resolution
@@ -43,11 +43,13 @@ from limpet.report.progress import Show, at_the_start, show_progress
 from limpet.report.reporter import says_stop
 from limpet.run import tile
 from limpet.run.executors import Executor, as_executor
+from limpet.run.goal import Goal
 from limpet.run.pilot import find_ladder
 from limpet.run.specification import RunSpecification, check_names, chunk_length
 from limpet.run.task import pack
-from limpet.run.tile_run import LEARN, TileRun
+from limpet.run.tile_run import LEARN
 from limpet.session import Session
+from limpet.stored import begin_tile, stored_run
 from limpet.strata import Strata
 from limpet.target import Target, check_target
 
@@ -56,7 +58,8 @@ def sample(
     target: Target,
     start=None,
     *,
-    draws: int = 1_000,
+    draws: int | None = None,
+    ess: int | None = None,
     chains: int | None = None,
     warmup: int | None = None,
     scale: Any = LEARN,
@@ -67,7 +70,7 @@ def sample(
     keep_surface: bool = False,
     dims: Mapping[str, Sequence[str]] | None = None,
     coords: Mapping[str, Any] | None = None,
-    store: str | os.PathLike | None = None,
+    store: StoreLike | None = None,
     workers: int | None = None,
     executor: Executor | None = None,
     progress: bool | Show = True,
@@ -85,9 +88,14 @@ def sample(
         One point, or several, from which a solver can reach the surface. The names of a dict of
         arrays name the variables of the result; those of a plain vector are called `x`. Targets
         made of models know where to start.
-    draws : int
-        Draws from pi_eps per chain. Steps on the surface are not counted: each chain's first
-        `draws` visits off it are kept.
+    draws : int, optional
+        Draws from pi_eps per chain, by default 1,000; with `ess`, at most so many, by default
+        100,000. Steps on the surface are not counted: each chain's first `draws` visits off it are
+        kept.
+    ess : int, optional
+        Draw until every variable has this effective sample size, as `limpet.summary` will show it,
+        and chains agree; a warning tells if `draws` of each chain were not enough. The draws are
+        the same however they are made, and so is their number.
     chains : int, optional
         Default: as many as there are starts, or 128 if there is one.
     warmup : int, optional
@@ -122,9 +130,10 @@ def sample(
         Labels along axes, by the axis' name: `{"axis": ["x", "y", "z"]}`. Strings or numbers, all
         different, in a list, an array or a pandas Index; dates as strings. Without it they are 0,
         1 and so on.
-    store : str or path, optional
-        A folder to write the draws to as they come, such as "run.zarr"; it must not exist. See
-        `limpet.resume` and `limpet.open`.
+    store : str, path or zarr store, optional
+        Where to write the draws to as they come: a folder such as "run.zarr", which must not
+        exist, a URL such as "s3://bucket/run.zarr", or any zarr store. See `limpet.resume` and
+        `limpet.open`.
     workers : int, optional
         Threads that run tiles of 128 chains side by side. Default: as many as there are cores. The
         draws are the same whatever their number. With an executor: tiles that are sent to it at a
@@ -173,18 +182,19 @@ def sample(
     coordinates = coordinates_of(target, layout, dims, coords)
     several = len(guesses) if len(guesses) > 1 else tile.WIDTH
     chains = several if chains is None else errors.whole("chains", chains, 1)
-    draws, thin = errors.whole("draws", draws, 1), errors.whole("thin", thin, 1)
+    goal, draws = read_goal(ess, draws, chains)
+    thin = errors.whole("thin", thin, 1)
     warmup = None if warmup is None else errors.whole("warmup", warmup, 0)
     scale, seed = read_scale(scale, layout, kernel), errors.whole("seed", seed, 0)
     jitter, hands = errors.zero_or_more("jitter", jitter), number_of_workers(workers, executor)
     engine = None if executor is None else as_executor(executor)
-    path = None if store is None else new_path(store)
-    if path is not None:
+    home = None if store is None else new_home(store)
+    if home is not None:
         layout.to_json()  # refuses what a store cannot hold, before anything takes time
         check_names(layout)
         coordinates.check_storable()
     with show_progress(progress) as show:
-        stop_at_once = says_stop(show(at_the_start(chains, draws)))
+        stop_at_once = says_stop(show(at_the_start(chains, draws, ess)))
         flat = target.on_vectors(layout).freeze(jnp.asarray(guesses[0]))
         kernel.check_room(flat, jnp.asarray(guesses[0]))
         if kernel.is_forced:
@@ -198,6 +208,7 @@ def sample(
             coordinates,
             chains=chains,
             draws=draws,
+            goal=goal,
             warmup=warmup,
             scale=scale,
             thin=thin,
@@ -208,14 +219,14 @@ def sample(
         of_model = target.start is not None
         starts = _find_starts(kernel, flat, guesses, chains, seed, spare, jitter, of_model)
         if isinstance(kernel, Exchange) and kernel.ladder is None:
-            show(at_the_start(chains, draws)._replace(phase="ladder"))
+            show(at_the_start(chains, draws, ess)._replace(phase="ladder"))
             kernel = find_ladder(specification, kernel, flat, starts)
             found = {"fields": dataclasses.asdict(kernel), "parameters": kernel.parameters(flat)}
             specification = dataclasses.replace(specification, **found)
         if getattr(kernel, "measure", None) is None:  # else it is on the surface itself
             check_resolution(flat, starts)
         check_symmetries(flat, starts)
-        with _new_sink(path, specification, flat, starts) as sink:
+        with _new_sink(home, specification, flat, starts) as sink:
             begin = functools.partial(begin_tile, sink.specification, kernel, flat, starts)
             tiles = [begin(k) for k in range(specification.tiles)]
             session = Session(kernel, tiles, sink, show, began)
@@ -223,10 +234,11 @@ def sample(
 
 
 def resume(
-    store: str | os.PathLike,
+    store: StoreLike,
     target: Target,
     *,
     draws: int | None = None,
+    ess: int | None = None,
     workers: int | None = None,
     executor: Executor | None = None,
     progress: bool | Show = True,
@@ -237,13 +249,16 @@ def resume(
 
     Parameters
     ----------
-    store : str or path
+    store : str, path or zarr store
         What `limpet.sample(store=...)` was given.
     target : Target
         The target of that run. A store holds no code, so it cannot know it; another is refused.
     draws : int, optional
         Draws per chain in all, if not as many as were asked for before: more, or fewer, but no
-        fewer than there are.
+        fewer than there are. With `ess`, at most so many.
+    ess : int, optional
+        Draw until there is this effective sample size, as in `limpet.sample`. A run that was begun
+        so goes on so, unless `draws` is given alone.
     workers, executor, progress
         As in `limpet.sample`, whatever the run had before.
 
@@ -267,29 +282,18 @@ def resume(
     check_target(target)
     hands = number_of_workers(workers, executor)
     engine = None if executor is None else as_executor(executor)
-    with show_progress(progress) as show, Store(as_path(store)) as held:
+    with show_progress(progress) as show, Store(as_home(store)) as held:
         kernel, flat, starts = stored_run(held, target)
         if engine is not None:
             pack(None, kernel, flat)
-        asked = number_of_draws(held, draws)
-        if asked != held.specification.draws:
-            held.extend(asked)
+        asked = number_of_draws(held, draws, ess)
+        if asked != (held.specification.draws, held.specification.goal):
+            held.extend(*asked)
         sink = StoreSink(held)
         begin = functools.partial(begin_tile, held.specification, kernel, flat, starts)
         tiles = sink.restore(begin)
         session = Session(kernel, tiles, sink, show, began)
         return _translated(target, lambda: session.go(hands, engine))
-
-
-def stored_run(held: Store, target: Target) -> tuple[Kernel, Target, np.ndarray]:
-    """The sampler of a store, its target as samplers know it, and where the chains began."""
-    starts = held.starts
-    flat = target.on_vectors(held.layout).freeze(jnp.asarray(starts[0]))
-    about = held.specification.target
-    if about is not None and not flat.has_fixed_eps:
-        flat.scale = np.asarray(about["eps"])  # step sizes go by what it was at the first start
-    check_same(held.path, held.specification, describe(flat, starts))
-    return _kernel_of(held.specification), flat, starts
 
 
 def _find_starts(kernel, target, guesses, count, seed, spare, jitter, of_model) -> np.ndarray:
@@ -328,6 +332,7 @@ def _specify(
     *,
     chains: int,
     draws: int,
+    goal: Goal | None,
     warmup: int | None,
     scale: Any,
     thin: int,
@@ -341,6 +346,7 @@ def _specify(
         run=uuid.uuid4().hex,
         chains=chains,
         draws=draws,
+        goal=goal,
         warmup=warmup,
         scale=scale,
         thin=thin,
@@ -363,32 +369,11 @@ def _specify(
 
 
 @contextlib.contextmanager
-def _new_sink(path, specification, target, starts) -> Iterator[DrawSink]:
-    """Where the draws of a new run go: into a store, if there is a path for it."""
-    if path is None:
+def _new_sink(home, specification, target, starts) -> Iterator[DrawSink]:
+    """Where the draws of a new run go: into a store, if there is to be one."""
+    if home is None:
         yield MemorySink(specification)
         return
     specification = dataclasses.replace(specification, target=describe(target, starts))
-    with Store.create(path, specification, starts) as store:
+    with Store.create(home, specification, starts) as store:
         yield StoreSink(store)
-
-
-def begin_tile(specification, kernel, target, starts, k) -> TileRun:
-    """A tile at its start."""
-    return TileRun(specification, kernel, target, k, starts[specification.rows_of(k)])
-
-
-def _kernel_of(specification: RunSpecification) -> Kernel:
-    """The sampler of a stored run."""
-    name = specification.kernel
-    if name not in Kernel.known:
-        raise StoreError(
-            f"The store was made with kernel={name}, which is not defined here: import the module"
-            " that defines it first."
-        )
-    try:
-        return Kernel.known[name](**specification.fields)
-    except (InputError, TypeError) as error:
-        raise StoreError(
-            f"The store was made with numbers that kernel={name} does not take: {error}"
-        ) from None

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Sequence
 
+import numpy as np
 import xarray as xr
 
 from limpet.draws.sink import DrawSink
@@ -12,7 +13,9 @@ from limpet.kernels import Kernel
 from limpet.report import advice
 from limpet.report.progress import Show
 from limpet.report.reporter import Reporter
+from limpet.report.variables import measure_variables
 from limpet.run.executors import Coordinator, Executor
+from limpet.run.mixing import Worst, worst
 from limpet.run.scheduler import Scheduler
 from limpet.run.signals import Signals, tell_interruption
 from limpet.run.tile_run import LOOK, TileRun
@@ -28,6 +31,8 @@ class Session:
         self.kernel, self.tiles, self.sink, self.began = kernel, tiles, sink, began
         self.specification = sink.specification
         self.reporter = Reporter(tiles, self.specification, show, began)
+        self.seen: Worst | None = None  # how the draws of the last stage mix, of a run with a goal
+        self.further: int | None = None  # draws of a stage that nobody began
 
     def go(
         self, workers: int, executor: Executor | None = None, stop_at_once: bool = False
@@ -66,6 +71,32 @@ class Session:
                 tile.count_from(now, compiling_since - self.began, now - compiling_since)
 
     def _draw(self, stop, workers, executor) -> BaseException | None:
+        """Make draws, and more of them while they are not enough; the first error."""
+        while True:
+            error = self._advance(stop, workers, executor) or self._look_at_goal()
+            if error is not None or stop.is_set() or self.further is None:
+                return error
+            self.sink.extend(self.further)
+            self.specification = self.reporter.specification = self.sink.specification
+            for tile in self.tiles:
+                tile.extend(self.specification)
+
+    def _look_at_goal(self) -> BaseException | None:
+        """See whether the draws of a stage are enough; what went wrong."""
+        goal, self.further = self.specification.goal, None
+        if goal is None or not all(tile.done for tile in self.tiles):
+            return None
+        if error := self._commit():
+            return error
+        try:
+            _, found = measure_variables(self.sink.tree(self.tiles)["posterior"].to_dataset())
+        except StoreError as error:
+            return error
+        self.seen = worst(found.r_hat, found.ess, np.arange(len(found.ess)))
+        gaps = self.kernel.draw_share() < 1
+        self.further = goal.further(self.specification.draws, self.seen, gaps)
+
+    def _advance(self, stop, workers, executor) -> BaseException | None:
         """Let the tiles advance until the end, and tell how far they are; the first error."""
         how = self.tiles, self.sink.put, stop
         if executor is None:
@@ -100,9 +131,12 @@ class Session:
             raise StuckError(message, remains)
         draws, asked = self.reporter.common(), self.specification.draws
         tree = self.sink.tree(self.tiles)
-        if draws < asked or signal_number is not None:  # it may have come at the very end
-            message = advice.interruption(draws, asked, phase, self.sink.resumable)
+        goal, unmet = self.specification.goal, draws < asked or self.further is not None
+        if unmet or signal_number is not None:  # it may have come at the very end
+            message = advice.interruption(draws, asked, phase, self.sink.resumable, goal)
             tell_interruption(InterruptedWarning(message, signal_number))
+        elif goal is not None and self.seen is not None and not goal.reached(self.seen):
+            advice.warn_of_goal(goal, self.seen, tree["posterior"].to_dataset())
         layout = self.specification.layout
         n, m = layout.size, self.specification.constraints
         dimension = n - m if m < n else n  # of what slides are along

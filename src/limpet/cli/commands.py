@@ -52,12 +52,17 @@ VERSIONED = ("limpet", "jax", "jaxlib", "numpy", "xarray", "zarr", "arviz-stats"
 PICTURES = (".png", ".pdf", ".svg")
 
 Problem = functools.partial(typer.Argument, metavar="PROBLEM.py", exists=True, dir_okay=False)
-Store = Annotated[Path, typer.Argument(metavar="STORE", help="What `limpet sample -o` was given.")]
+Store = Annotated[str, typer.Argument(metavar="STORE", help="What `limpet sample -o` was given.")]
 NewProblem = Annotated[Path, Problem(help="Defines target, start, perhaps kernel, dims, coords.")]
 NewStore = Annotated[
-    Path, typer.Option("--out", "-o", metavar="STORE", help="A folder to make for the draws.")
+    str, typer.Option("--out", "-o", metavar="STORE", help="A folder to make, or a URL.")
 ]
 Draws = Annotated[int, typer.Option(help="Draws per chain.")]
+DrawsOrMost = Annotated[
+    int | None,
+    typer.Option(help="Draws per chain; with --ess, at most so many.", show_default="1000"),
+]
+Ess = Annotated[int | None, typer.Option(help="Draw until there is this effective sample size.")]
 Chains = Annotated[int | None, typer.Option(help="Default: one per start, or many.")]
 Warmup = Annotated[
     int | None,
@@ -104,7 +109,8 @@ def sample(
     problem: NewProblem,
     store: NewStore,
     # defaults are those of limpet.sample, which would take seconds to ask
-    draws: Draws = 1_000,
+    draws: DrawsOrMost = None,
+    ess: Ess = None,
     chains: Chains = None,
     warmup: Warmup = None,
     seed: Seed = 0,
@@ -124,6 +130,7 @@ def sample(
     import_limpet()
     options = {"draws": draws, "chains": chains, "warmup": warmup, "seed": seed, "jitter": jitter}
     options |= {"thin": thin, "keep_surface": keep_surface, "store": store, "workers": workers}
+    options |= {"ess": ess}
     problems.run(problems.sampler(problem, options), problem, store, quiet, as_json)
 
 
@@ -181,6 +188,7 @@ def resume(
         Path | None, Problem(help="The run's file. If not given, a terminal asks.")
     ] = None,
     draws: Annotated[int | None, typer.Option(help="Draws per chain, if more.")] = None,
+    ess: Ess = None,
     workers: Workers = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -201,7 +209,7 @@ def resume(
         problems.check_outside(problem, store)
         problems.confirm(problem, store)
     target = problems.read_problem(problem, "target")["target"]
-    draw = functools.partial(limpet.resume, store, target, draws=draws, workers=workers)
+    draw = functools.partial(limpet.resume, store, target, draws=draws, ess=ess, workers=workers)
     problems.run(draw, problem, store, quiet, as_json)
 
 

@@ -53,31 +53,33 @@ def sampler(problem: Path, options: dict[str, Any]) -> "Callable[..., xr.DataTre
     return functools.partial(limpet.sample, defined["target"], defined["start"], **named, **options)
 
 
-def recorded_problem(store: Path) -> Path:
+def recorded_problem(store: str) -> Path:
     """The file that a run was begun or last resumed with."""
     from limpet.draws.reader import read_root, specification_of
+    from limpet.draws.where import as_home
 
-    specification_of(store)  # refuses what is not a store
-    recorded = str(read_root(store).get("problem", ""))
+    home = as_home(store)
+    specification_of(home)  # refuses what is not a store
+    recorded = str(read_root(home).get("problem", ""))
     path, there = Path(recorded), False
     with contextlib.suppress(OSError):  # a name that no file can have
         there = recorded.isprintable() and path.is_file()
     if not there:
         why = f"{printable(recorded)} is not there" if recorded else "No problem file is recorded"
-        command = shlex.join(["limpet", "resume", str(store)])
+        command = shlex.join(["limpet", "resume", store])
         raise typer.BadParameter(f"{why}: give it, {command} PROBLEM.py")
     return path
 
 
-def check_outside(problem: Path, store: Path) -> None:
+def check_outside(problem: Path, store: str) -> None:
     """Refuse a file inside a store, which may be a stranger's."""
-    if problem.resolve().is_relative_to(store.resolve()):
+    if problem.resolve().is_relative_to(Path(store).resolve()):
         raise typer.BadParameter(
             f"{problem} is inside {store}, which holds no code: expected a file of your own."
         )
 
 
-def confirm(problem: Path, store: Path) -> None:
+def confirm(problem: Path, store: str) -> None:
     """Run a file that a store names only if the user says so: the store may be a stranger's."""
     if not sys.stdin.isatty():
         raise typer.BadParameter(
@@ -90,9 +92,10 @@ def confirm(problem: Path, store: Path) -> None:
 
 
 def run(
-    draw: "Callable[..., xr.DataTree]", problem: Path, store: Path, quiet: bool, as_json: bool
+    draw: "Callable[..., xr.DataTree]", problem: Path, store: str, quiet: bool, as_json: bool
 ) -> None:
     """Sample or resume, show how it goes, then what came of it."""
+    from limpet.draws.where import as_home
     from limpet.draws.writer import note
     from limpet.run.signals import on_interruption
 
@@ -103,7 +106,7 @@ def run(
         nonlocal recorded
         if not recorded and now.phase != "start":  # the store is there
             with contextlib.suppress(StoreError):  # a full disk is for the run to report
-                note(store, "problem", str(problem.resolve()))
+                note(as_home(store), "problem", str(problem.resolve()))
             recorded = True
         show(now)
 
@@ -117,7 +120,7 @@ def run(
     except KeyboardInterrupt:
         if recorded:
             say(f"Stopped at once: {store} has the draws up to a few seconds ago. Go on: {again}")
-        elif store.exists():  # since before this command, or since a moment ago
+        elif as_home(store).exists():  # since before this command, or since a moment ago
             say(f"Interrupted before {store} had further draws. Go on: {again}")
         else:
             say("Interrupted before the first draw: begin again with the same command.")
@@ -131,15 +134,16 @@ def run(
     if interruptions:
         _end_interrupted(draws, store, again, interruptions[0].signal or signal.SIGINT)
     if not quiet:
-        picture = shlex.quote(str(store.with_suffix(".png")))
-        say(f"\nThe draws are in {store}: limpet.open({str(store)!r}) reads them in Python.")
-        say(f"See them: limpet plot {shlex.quote(str(store))} -o {picture}")
+        picture = Path(Path(store).name if "://" in store else store).with_suffix(".png")
+        say(f"\nThe draws are in {store}: limpet.open({store!r}) reads them in Python.")
+        say(f"See them: {shlex.join(['limpet', 'plot', store, '-o', str(picture)])}")
         say(f"Draw more: {again} --draws {2 * draws.attrs['draws_asked']}")
 
 
-def plan(draw: "Callable[..., xr.DataTree]", problem: Path, store: Path, as_json: bool) -> None:
+def plan(draw: "Callable[..., xr.DataTree]", problem: Path, store: str, as_json: bool) -> None:
     """Make the store of a run, without a draw, and say how to go on."""
     from limpet.draws.reader import specification_of
+    from limpet.draws.where import as_home
     from limpet.draws.writer import note
     from limpet.run.signals import on_interruption
 
@@ -148,18 +152,18 @@ def plan(draw: "Callable[..., xr.DataTree]", problem: Path, store: Path, as_json
             draw(progress=lambda now: False)
     except InputError as error:
         raise InputError(_with_place(str(error), problem)) from None
-    note(store, "problem", str(problem.resolve()))
-    run = specification_of(store)
+    note(as_home(store), "problem", str(problem.resolve()))
+    run = specification_of(as_home(store))
     if as_json:
-        print_json({"store": str(store), "chains": run.chains, "tiles": run.tiles})
+        print_json({"store": store, "chains": run.chains, "tiles": run.tiles})
         return
     typer.echo(f"{run.tiles} tiles of {run.width} chains, from 0 to {run.tiles - 1}")
-    command = shlex.join(["limpet", "tile", str(store), str(problem), "--index", "0"])
+    command = shlex.join(["limpet", "tile", store, str(problem), "--index", "0"])
     say(f"Draw the first: {command}")
 
 
 def advance_tile(
-    store: Path, problem: Path, index: int, seconds: float | None, as_json: bool
+    store: str, problem: Path, index: int, seconds: float | None, as_json: bool
 ) -> None:
     """Advance a tile, and say how far it is."""
     from limpet.jobs import advance_stored_tile
@@ -181,7 +185,7 @@ def advance_tile(
         raise typer.Exit(128 + far.signal)
 
 
-def _end_interrupted(draws: "xr.DataTree", store: Path, again: str, number: int) -> NoReturn:
+def _end_interrupted(draws: "xr.DataTree", store: str, again: str, number: int) -> NoReturn:
     """Say what is in the store, and end as a process that this signal ended."""
     some = draws["posterior"].sizes["draw"]
     what = f"the draws so far are in {store}" if some else f"{store} has no draws yet"
@@ -189,8 +193,8 @@ def _end_interrupted(draws: "xr.DataTree", store: Path, again: str, number: int)
     raise typer.Exit(128 + number) if some else KeyboardInterrupt(number)
 
 
-def _resume_command(store: Path, problem: Path) -> str:
-    return shlex.join(["limpet", "resume", str(store), str(problem)])
+def _resume_command(store: str, problem: Path) -> str:
+    return shlex.join(["limpet", "resume", store, str(problem)])
 
 
 def _with_place(message: str, problem: Path) -> str:

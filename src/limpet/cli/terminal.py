@@ -12,7 +12,6 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -117,7 +116,7 @@ class Page(rich.console.Console):
         raise
 
 
-def print_run(draws: "xr.DataTree", store: Path, as_json: bool, in_haste: bool = False) -> None:
+def print_run(draws: "xr.DataTree", store: str, as_json: bool, in_haste: bool = False) -> None:
     """What is in a store, as tables or as JSON; without tables if it is large, and time short."""
     import limpet
     from limpet.report.advice import MOST_VALUES_AGAIN
@@ -133,7 +132,7 @@ def print_run(draws: "xr.DataTree", store: Path, as_json: bool, in_haste: bool =
         with _sign_of_life("computing the summary"):
             table = limpet.summary(draws)
     if as_json:
-        facts = {"store": str(store), "complete": count == asked, "chains": chains, "draws": count}
+        facts = {"store": store, "complete": count == asked, "chains": chains, "draws": count}
         facts |= attributes
         facts["variables"] = table.variables.to_dataframe().to_dict("index") if table else {}
         print_json(facts)

@@ -10,16 +10,15 @@ import dataclasses
 import json
 import math
 import struct
-from pathlib import Path
 
 import google_crc32c
 import numpy as np
 
-from limpet.draws import files
+from limpet.draws.home import TAG_BYTES, DamagedError, Home, tag
 from limpet.run.quantities import FILLS, POINT_TYPE, STATS
 from limpet.run.specification import RunSpecification
 
-TAIL = files.TAG_BYTES + 16 + 4  # tag, index (where the numbers are), checksum of the index
+TAIL = TAG_BYTES + 16 + 4  # tag, index (where the numbers are), checksum of the index
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,17 +54,17 @@ class StoredArray:
             numbers = whole
         numbers = numbers.reshape(-1).view(np.uint8).data
         index = struct.pack("<QQ", 0, numbers.nbytes)
-        return place, (numbers, files.tag(key, place, numbers) + index + _checksum(index))
+        return place, (numbers, tag(key, place, numbers) + index + _checksum(index))
 
-    def read(self, store: Path, key: bytes, tile: int, k: int) -> np.ndarray:
+    def read(self, home: Home, key: bytes, tile: int, k: int) -> np.ndarray:
         """A chunk, whole; refused if it is not the one that was written there."""
         place = self.place(tile, k)
         size = math.prod(self.chunk_shape) * np.dtype(self.dtype).itemsize
-        contents = files.read(store, place, size=size + TAIL)
+        contents = home.read(place, size=size + TAIL)
         numbers, tail = memoryview(contents)[:size], memoryview(contents)[size:]
         index = struct.pack("<QQ", 0, size)
-        if tail != files.tag(key, place, numbers) + index + _checksum(index):
-            raise files.DamagedError(f"{place!r} is damaged, or of another place or run")
+        if tail != tag(key, place, numbers) + index + _checksum(index):
+            raise DamagedError(f"{place!r} is damaged, or of another place or run")
         return np.frombuffer(numbers, self.dtype).reshape(self.chunk_shape)
 
     def metadata(self) -> bytes:

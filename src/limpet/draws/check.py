@@ -1,15 +1,14 @@
 """`limpet check`: what of a store is intact, file by file, and what to do about the rest."""
 
 import dataclasses
-import os
 import re
-import stat
-from pathlib import Path
 
 import numpy as np
 
-from limpet.draws import arrays, files, states
-from limpet.draws.reader import as_path, never_written, specification_of
+from limpet.draws import arrays, states
+from limpet.draws.home import DRAFTS, DamagedError, Home
+from limpet.draws.reader import never_written, specification_of
+from limpet.draws.where import as_home
 from limpet.draws.writer import metadata_of
 from limpet.errors import StoreError
 from limpet.run.specification import RunSpecification
@@ -118,7 +117,7 @@ def check(store) -> StoreReport:
 
     Parameters
     ----------
-    store : str or path
+    store : str, path or zarr store
         What `limpet.sample(store=...)` was given.
 
     Returns
@@ -126,49 +125,49 @@ def check(store) -> StoreReport:
     StoreReport
         What is intact; `print` shows it, `to_json` gives it as plain values.
     """
-    path = as_path(store)
-    if not path.is_dir():
-        raise StoreError(f"There is no store {str(path)!r}: check the path.")
+    home = as_home(store)
+    if not home.exists():
+        raise StoreError(f"There is no store {str(home)!r}: check the path.")
     try:
-        run = specification_of(path)
+        run = specification_of(home)
     except StoreError as error:
-        return StoreReport(str(path), _printable(str(error)))
-    report = StoreReport(str(path), "intact")
-    report.start = _start(path, run)
+        return StoreReport(str(home), _printable(str(error)))
+    report = StoreReport(str(home), "intact")
+    report.start = _start(home, run)
     found = []
     for tile in range(run.tiles):
-        intact, about = _tile(path, run, tile)
+        intact, about = _tile(home, run, tile)
         report.tiles.append(about)
         found.append(intact[0] if intact else None)
         if not intact and report.start != "intact":
             break  # nothing tells that there are so many chains
     for (group, _), array in arrays.draw_arrays(run).items():
-        report.arrays[array.name] = _array(path, run, group, array, found)
+        report.arrays[array.name] = _array(home, run, group, array, found)
     for name, text in metadata_of(run).items():
         try:
-            if files.read(path, name, size=len(text)) != text:
+            if home.read(name, size=len(text)) != text:
                 report.metadata.append(f"{name!r} was changed")
-        except files.DamagedError as error:
+        except DamagedError as error:
             report.metadata.append(str(error))
-    _look_around(path, run, report)
+    _look_around(home, run, report)
     return report
 
 
-def _start(path, run: RunSpecification) -> str:
+def _start(home, run: RunSpecification) -> str:
     try:
-        arrays.start_array(run).read(path, run.key, 0, 0)
-    except files.DamagedError as error:
+        arrays.start_array(run).read(home, run.key, 0, 0)
+    except DamagedError as error:
         return str(error)
     return "intact"
 
 
-def _tile(path, run, tile):
+def _tile(home, run, tile):
     """The intact states of a tile, the newest first, and what to report."""
     intact, slots = [], []
     for slot in states.SLOTS:
         try:
-            state = states.read(path, run, tile, slot)
-        except files.DamagedError as error:
+            state = states.read(home, run, tile, slot)
+        except DamagedError as error:
             slots.append(str(error))
             continue
         intact.append(state.essentials(run, tile))
@@ -177,7 +176,7 @@ def _tile(path, run, tile):
     chains = run.chains_of(tile)
     about = TileReport((chains[0], chains[-1]), slots, len(intact))
     about.draws = _fewest(run, intact[0]) if intact else 0
-    about.never_written = not intact and never_written(path, run, tile)
+    about.never_written = not intact and never_written(home, run, tile)
     if len(intact) == 1 and intact[0].counter == 0:  # there was no second one yet
         about.states = [slots[0]]
     return intact, about
@@ -187,10 +186,10 @@ def _fewest(run, state):
     return min(int(state.draws(run, group).min()) for group in run.groups)
 
 
-def _array(path: Path, run, group, array, found) -> ArrayReport:
+def _array(home: Home, run, group, array, found) -> ArrayReport:
     """Every chunk that the tiles' states tell of."""
     report = ArrayReport()
-    there = set(files.names_in(path, array.name))
+    there = set(home.names_in(array.name))
     of_draws = group if group in run.groups else "posterior"
     for tile, state in enumerate(found):
         if state is None or array.empty:
@@ -205,8 +204,8 @@ def _array(path: Path, run, group, array, found) -> ArrayReport:
                     return report
                 continue
             try:
-                chunk = array.read(path, run.key, tile, k)
-            except files.DamagedError as error:
+                chunk = array.read(home, run.key, tile, k)
+            except DamagedError as error:
                 report.bad.append(str(error))
                 continue
             due = k * run.chunk + np.arange(run.chunk) < draws[:, None]
@@ -215,25 +214,21 @@ def _array(path: Path, run, group, array, found) -> ArrayReport:
     return report
 
 
-def _look_around(path, run, report: StoreReport):
+def _look_around(home, run, report: StoreReport):
     """Links, and files that limpet did not write."""
     every = [*arrays.draw_arrays(run).values(), arrays.start_array(run)]
     chunked = {array.name for array in every}
     known = {"zarr.json", *metadata_of(run)}
     known |= {states.place(t, s) for t in range(run.tiles) for s in states.SLOTS}
     known |= {states.owner(t) for t in range(run.tiles)}
-    for folder, folders, names in os.walk(path):
-        inside = Path(folder).relative_to(path)
-        for name in sorted(folders + names):
-            place = (inside / name).as_posix()
-            mode = os.lstat(Path(folder) / name).st_mode
-            chunk = inside.as_posix() in chunked and CHUNK_NAME.fullmatch(name)
-            if stat.S_ISLNK(mode):
-                report.links.append(_printable(place))
-            elif inside.as_posix() == files.DRAFTS:
-                report.drafts += 1
-            elif not stat.S_ISDIR(mode) and not chunk and place not in known:
-                report.unexpected.append(_printable(place))
+    for place, is_link in home.all_names():
+        folder, _, name = place.rpartition("/")
+        if is_link:
+            report.links.append(_printable(place))
+        elif folder == DRAFTS:
+            report.drafts += 1
+        elif not (folder in chunked and CHUNK_NAME.fullmatch(name)) and place not in known:
+            report.unexpected.append(_printable(place))
 
 
 def _printable(text):

@@ -1,5 +1,6 @@
 """Draws in memory."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,12 +23,18 @@ class MemorySink(DrawSink):
 
     def __init__(self, specification: RunSpecification):
         super().__init__(specification)
-        chains, draws, n = specification.chains, specification.draws, specification.layout.size
-        numbers = float(chains) * draws * n * len(specification.groups)
+        self.groups = self._arrays(specification.draws)
+        # draws of chains that are ahead of others, and that may be asked for later
+        self.later: list[tuple[TileRun, dict[str, Draws]]] = []
+
+    def _arrays(self, draws):
+        chains, n = self.specification.chains, self.specification.layout.size
+        groups = self.specification.groups
+        numbers = float(chains) * draws * n * len(groups)
         try:
             if numbers * np.dtype(POINT_TYPE).itemsize > spare_bytes():  # NumPy would not mind
                 raise MemoryError
-            self.groups = {g: allocate(g, chains, draws, n) for g in specification.groups}
+            return {g: allocate(g, chains, draws, n) for g in groups}
         except (MemoryError, ValueError):  # NumPy says either
             raise InputError(
                 f"draws={draws} of {chains} chains with {n} numbers each do not fit into memory:"
@@ -39,11 +46,27 @@ class MemorySink(DrawSink):
 
     def put(self, tile: TileRun, new: dict[str, Draws]):
         """Take in draws; a chain that is ahead of others makes more than were asked for."""
+        later = {}
         for group, draws in new.items():
             asked = draws.draw < self.specification.draws
-            draws = draws if asked.all() else draws.where(asked)
+            if not asked.all():
+                later[group] = draws.where(~asked)
+                draws = draws.where(asked)
             mine = slice(tile.chains.start, tile.chains.stop)
             draws.put_into({name: array[mine] for name, array in self.groups[group].items()})
+        if later and self.specification.goal is not None:
+            self.later.append((tile, later))
+
+    def extend(self, draws: int):
+        """Make room for more draws."""
+        larger, before = self._arrays(draws), self.specification.draws
+        for group, arrays in self.groups.items():
+            for name, array in arrays.items():
+                larger[group][name][:, :before] = array
+        self.specification = dataclasses.replace(self.specification, draws=draws)
+        self.groups, kept, self.later = larger, self.later, []
+        for tile, new in kept:
+            self.put(tile, new)
 
     def commit(self, tile: TileRun):
         """Nothing is safe in memory."""

@@ -1,8 +1,6 @@
 """`limpet.open`: the draws of a store, read as they are used."""
 
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +8,11 @@ import xarray as xr
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
-from limpet.draws import arrays, files, states
+from limpet.draws import arrays, states
+from limpet.draws.home import DamagedError, Home
 from limpet.draws.tree import tree as tree_of
-from limpet.errors import InputError, LimpetWarning, StoreError, warn
+from limpet.draws.where import as_home
+from limpet.errors import LimpetWarning, StoreError, warn
 from limpet.run.specification import FORMAT, RunSpecification, SpecificationError
 
 LONGEST_JSON = 2**23  # bytes of a zarr.json that is read; parsed, it takes ten times as much
@@ -23,7 +23,7 @@ def open(store) -> xr.DataTree:
 
     Parameters
     ----------
-    store : str or path
+    store : str, path or zarr store
         What `limpet.sample(store=...)` was given.
 
     Returns
@@ -43,15 +43,20 @@ def open(store) -> xr.DataTree:
     >>> limpet.open(store).posterior["x"].shape
     (4, 200, 2)
     """
-    path = as_path(store).absolute()  # draws are read later, from any folder
-    run = specification_of(path)
+    return open_home(as_home(store))
+
+
+def open_home(home: Home) -> xr.DataTree:
+    """The draws of a store that is there."""
+    home = home.anchored()  # draws are read later, from any folder
+    run = specification_of(home)
     # before the draws, which there are at least as many of
-    found, lost = _states(path, run)
+    found, lost = _states(home, run)
     draws = min(int(state.draws(run, g).min()) for g in run.groups for state in found.values())
     draws = min(draws, run.draws)
-    _check_there(path, run, draws)
+    _check_there(home, run, draws)
     stored = {
-        (group, name): indexing.LazilyIndexedArray(_Draws(path, array, run.key, draws))
+        (group, name): indexing.LazilyIndexedArray(_Draws(home, array, run.key, draws))
         for (group, name), array in arrays.draw_arrays(run).items()
     }
     by_group = {
@@ -65,40 +70,33 @@ def open(store) -> xr.DataTree:
     return tree_of(by_group, run, figures, keep)
 
 
-def as_path(store) -> Path:
-    """The path of a store, as an argument."""
-    if not isinstance(store, str | os.PathLike) or not str(store) or "\0" in str(store):
-        raise InputError(f"store={store!r}: expected the path of a folder, such as 'run.zarr'.")
-    return Path(store)
-
-
-def read_root(path: Path) -> dict[str, Any]:
+def read_root(home: Home) -> dict[str, Any]:
     """What the zarr.json of a store has for attributes."""
-    if not path.exists():
-        raise StoreError(f"There is no store {str(path)!r}: check the path.")
     wrong = "it has no attributes of limpet's"
     try:
-        root = json.loads(files.read(path, "zarr.json", most=LONGEST_JSON))
+        root = json.loads(home.read("zarr.json", most=LONGEST_JSON))
         attributes = root.get("attributes") if type(root) is dict else None
         if type(attributes) is dict and type(attributes.get("limpet")) is dict:
             return attributes
-    except files.DamagedError as error:
+    except DamagedError as error:
+        if not home.exists():
+            raise StoreError(f"There is no store {str(home)!r}: check the path.") from None
         wrong = str(error)
     except (ValueError, RecursionError):
         wrong = "it is not JSON"
     raise StoreError(
-        f"{str(path)!r} is not a limpet store, or its zarr.json is damaged ({wrong}): expected a"
-        " folder that limpet.sample(store=...) made."
+        f"{str(home)!r} is not a limpet store, or its zarr.json is damaged ({wrong}): expected a"
+        " store that limpet.sample(store=...) made."
     )
 
 
-def specification_of(path: Path) -> RunSpecification:
+def specification_of(home: Home) -> RunSpecification:
     """What a store says of its run; refused if it is not a store that this limpet can read."""
-    entries = read_root(path)["limpet"]
+    entries = read_root(home)["limpet"]
     version = entries.get("format")
     if version != FORMAT:
         raise StoreError(
-            f"store={str(path)!r} is of format {str(version)[:20]!r}, written by limpet"
+            f"store={str(home)!r} is of format {str(version)[:20]!r}, written by limpet"
             f" {str(entries.get('limpet_version'))[:20]!r}; this limpet reads format {FORMAT}: use"
             " the version that wrote it."
         )
@@ -106,67 +104,63 @@ def specification_of(path: Path) -> RunSpecification:
         return RunSpecification.from_json(entries)
     except SpecificationError as error:
         raise StoreError(
-            f"store={str(path)!r}: what its zarr.json says of the run is damaged: {error}. Put back"
+            f"store={str(home)!r}: what its zarr.json says of the run is damaged: {error}. Put back"
             " the file as limpet wrote it."
         ) from None
 
 
-def damaged_tile(path: Path, run: RunSpecification, tile: int, wrong: list[str]) -> str:
+def damaged_tile(home: Home, run: RunSpecification, tile: int, wrong: list[str]) -> str:
     """What to say of a tile of which no state is left."""
     chains = run.chains_of(tile)
     return (
-        f"store={str(path)!r}: what is stored of chains {chains[0]} to {chains[-1]} is damaged"
+        f"store={str(home)!r}: what is stored of chains {chains[0]} to {chains[-1]} is damaged"
         f" ({'; '.join(wrong)})"
     )
 
 
-def never_written(path: Path, run: RunSpecification, tile: int) -> bool:
+def never_written(home: Home, run: RunSpecification, tile: int) -> bool:
     """Whether a tile has no state because it never had one."""
-    there = {*files.names_in(path, states.FOLDER)}
+    there = {*home.names_in(states.FOLDER)}
     if not there.isdisjoint(f"{tile}.{slot}" for slot in states.SLOTS):
         return False
     mine = arrays.draw_arrays(run)["sample_stats", "step"].place(tile, 0).rpartition("/")
     stem = mine[2].removesuffix("0")  # c.TILE.
-    return not any(name.startswith(stem) for name in files.names_in(path, mine[0]))
+    return not any(name.startswith(stem) for name in home.names_in(mine[0]))
 
 
-def _states(path, run):
+def _states(home, run):
     """The newest state of each tile, and the tiles of which none is left."""
     found, lost = {}, {}
     for tile in range(run.tiles):
-        intact, wrong = states.read_all(path, run, tile)
+        intact, wrong = states.read_all(home, run, tile)
         if intact:
             found[tile] = intact[0].essentials(run, tile)
-        elif never_written(path, run, tile) and _starts_fit(path, run):
+        elif never_written(home, run, tile) and _starts_fit(home, run):
             found[tile] = states.blank(run, tile)
         else:
-            lost[tile] = damaged_tile(path, run, tile, wrong)
-            if not _starts_fit(path, run):  # so nothing tells that there are so many chains
+            lost[tile] = damaged_tile(home, run, tile, wrong)
+            if not _starts_fit(home, run):  # so nothing tells that there are so many chains
                 break
     remedy = "limpet.resume(store, target) makes their draws again, bit for bit"
-    if lost and (not found or not _starts_fit(path, run)):
+    if lost and (not found or not _starts_fit(home, run)):
         raise StoreError(f"{next(iter(lost.values()))}: {remedy}.")
     for message in lost.values():
         warn(f"{message}: they are left out. {remedy[0].upper()}{remedy[1:]}.", LimpetWarning)
     return found, lost
 
 
-def _starts_fit(path, run):
-    """Whether the folder holds what so many chains began with."""
+def _starts_fit(home, run):
+    """Whether the store holds what so many chains began with."""
     array = arrays.start_array(run)
-    try:
-        size = os.lstat(path / array.place(0, 0)).st_size
-    except OSError:
-        return False
-    return size == 8 * array.shape[0] * array.shape[1] + arrays.TAIL
+    return home.size_of(array.place(0, 0)) == 8 * array.shape[0] * array.shape[1] + arrays.TAIL
 
 
-def _check_there(path, run, draws):
-    """Refuse states that tell of many more draws than the folder has room for."""
+def _check_there(home, run, draws):
+    """Refuse states that tell of many more draws than there are files for."""
     needed = run.tiles * (draws // run.chunk)
-    if len(files.names_in(path, "sample_stats/step")) < needed // 2:
+    if len(home.names_in("sample_stats/step")) < needed // 2:
         raise StoreError(
-            f"store={str(path)!r}: it should have {draws:,} draws per chain, but most files of"
+            f"store={str(home)!r}: it should have {draws:,} draws per chain, but most files of"
             " 'sample_stats/step' are missing. Put them back; `limpet check` lists what is intact."
         )
 
@@ -174,8 +168,8 @@ def _check_there(path, run, draws):
 class _Draws(BackendArray):
     """Draws on disk, as xarray reads them; what cannot be read is said plainly."""
 
-    def __init__(self, path: Path, array: arrays.StoredArray, key: bytes, draws: int):
-        self.path, self.array, self.key = path, array, key
+    def __init__(self, home: Home, array: arrays.StoredArray, key: bytes, draws: int):
+        self.home, self.array, self.key = home, array, key
         self.shape = (array.shape[0], draws, *array.shape[2:])
         self.dtype = np.dtype(array.dtype)
 
@@ -203,8 +197,8 @@ class _Draws(BackendArray):
 
     def _chunk(self, tile, k):
         try:
-            return self.array.read(self.path, self.key, tile, k)
-        except files.DamagedError as error:
+            return self.array.read(self.home, self.key, tile, k)
+        except DamagedError as error:
             self._refuse(tile, k, str(error))
 
     def _refuse(self, tile, k, why):
@@ -213,7 +207,7 @@ class _Draws(BackendArray):
         first, last = k * length, min((k + 1) * length, self.shape[1]) - 1
         chains = f"{tile * width} to {min((tile + 1) * width, self.shape[0]) - 1}"
         raise StoreError(
-            f"store={str(self.path)!r}: draws {first} to {last} of chains {chains} in"
+            f"store={str(self.home)!r}: draws {first} to {last} of chains {chains} in"
             f" {self.array.name!r} cannot be read: the file is damaged or missing ({why})."
             f" Earlier draws can: use .isel(draw=slice(0, {first})). To make them again, use"
             " limpet.resume(store, target)."

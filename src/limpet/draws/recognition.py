@@ -38,7 +38,7 @@ def _some(values):
     return flat[:: -(-len(flat) // MOST_VALUES) or 1].tolist()
 
 
-def check_same(path, about, target: dict):
+def check_same(store, about, target: dict):
     """Refuse another target than the one that a store is of."""
     stored = about.target
     different = [name for name in ("eps",) if stored[name] != target[name]]
@@ -51,7 +51,7 @@ def check_same(path, about, target: dict):
             different.append(name)
     if different:
         raise StoreError(
-            f"store={str(path)!r} is of another target: {', '.join(different)} differ (eps was"
+            f"store={str(store)!r} is of another target: {', '.join(different)} differ (eps was"
             f" {stored['eps']}, is {target['eps']}). Give the target that the run began with, or"
             " begin another run in another store."
         )
@@ -60,7 +60,7 @@ def check_same(path, about, target: dict):
     if older != versions:
         was, now = (", ".join(f"{n} {v}" for n, v in each.items()) for each in (older, versions))
         warn(
-            f"store={str(path)!r} was begun with {was}; this is {now}: draws from here on have the"
+            f"store={str(store)!r} was begun with {was}; this is {now}: draws from here on have the"
             " right law, but may not be bit for bit those of a run without interruption.",
             LimpetWarning,
         )
@@ -69,7 +69,7 @@ def check_same(path, about, target: dict):
         names = [n for n in every if stored["programs"].get(n) != target["programs"].get(n)]
         warn(
             f"{', '.join(names)} of the target are written differently from those that"
-            f" store={str(path)!r} began with, though they agree at its starts: make sure that they"
-            " are the same.",
+            f" store={str(store)!r} began with, though they agree at its starts: make sure that"
+            " they are the same.",
             LimpetWarning,
         )

@@ -27,6 +27,10 @@ class DrawSink(contextlib.AbstractContextManager):
         """Take in what a tile has drawn since the last time, by group; maybe commit it."""
 
     @abc.abstractmethod
+    def extend(self, draws: int):
+        """Make room for another number of draws, while nothing is on its way."""
+
+    @abc.abstractmethod
     def commit(self, tile: TileRun):
         """Begin to make safe what a tile has drawn, and what it needs to go on from there."""
 

@@ -5,14 +5,14 @@ cut short, the other is seconds older. A state says how many draws its chains ha
 are made again, bit for bit.
 """
 
+import contextlib
 import json
 import struct
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from limpet.draws import files
+from limpet.draws.home import TAG_BYTES, DamagedError, Home, tag
 from limpet.kernels import Move
 from limpet.kernels.states import Outcome
 from limpet.run.clock import PHASES
@@ -62,39 +62,49 @@ def file(key: bytes, tile: int, state: State) -> tuple[str, tuple]:
     header = json.dumps({"counter": state.counter, "arrays": described}).encode()
     parts = [struct.pack("<I", len(header)), header, *(a.tobytes() for a in arrays.values())]
     contents = b"".join(parts)
-    return name, (contents, files.tag(key, name, contents))
+    return name, (contents, tag(key, name, contents))
 
 
-def read(store: Path, run: RunSpecification, tile: int, slot: int) -> State:
+def read(home: Home, run: RunSpecification, tile: int, slot: int) -> State:
     """The state in a slot; refused if it is not the one that was written there."""
     name = place(tile, slot)
     n, m = run.layout.size, run.constraints
     most = SPARE_BYTES + SPARE_ARRAYS * 8 * run.width * (n + m) * (m + 1)
-    contents = files.read(store, name, most=most)
-    if len(contents) < 4 + files.TAG_BYTES:
-        raise files.DamagedError(f"{name!r} is too short")
-    view = memoryview(contents)[: -files.TAG_BYTES]
-    if contents[-files.TAG_BYTES :] != files.tag(run.key, name, view):
-        raise files.DamagedError(f"{name!r} is damaged, or of another place or run")
+    contents = home.read(name, most=most)
+    if len(contents) < 4 + TAG_BYTES:
+        raise DamagedError(f"{name!r} is too short")
+    view = memoryview(contents)[:-TAG_BYTES]
+    if contents[-TAG_BYTES:] != tag(run.key, name, view):
+        raise DamagedError(f"{name!r} is damaged, or of another place or run")
     try:
         state = _unpack(view)
         _check(state, run, tile)
     except ValueError as error:
-        raise files.DamagedError(f"{name!r} makes no sense ({error})") from None
+        raise DamagedError(f"{name!r} makes no sense ({error})") from None
     except (TypeError, KeyError, RecursionError, OverflowError):  # told in words of Python's
-        raise files.DamagedError(f"{name!r} makes no sense") from None
+        raise DamagedError(f"{name!r} makes no sense") from None
     return state
 
 
-def read_all(store: Path, run: RunSpecification, tile: int):
+def read_all(home: Home, run: RunSpecification, tile: int):
     """The intact states of a tile, the newest first; and what is wrong with the others."""
     intact, wrong = [], []
     for slot in SLOTS:
         try:
-            intact.append(read(store, run, tile, slot))
-        except files.DamagedError as error:
+            intact.append(read(home, run, tile, slot))
+        except DamagedError as error:
             wrong.append(str(error))
     return sorted(intact, key=lambda state: -state.counter), wrong
+
+
+def newest(home: Home, tile: int) -> int:
+    """How often a tile was written, as far as what states begin with tells; -1 if never."""
+    found = [-1]
+    for slot in SLOTS:
+        with contextlib.suppress(DamagedError, ValueError, TypeError, KeyError, RecursionError):
+            view = memoryview(home.read_first(place(tile, slot), 4 + LONGEST_HEADER))
+            found.append(_counter(_header(view)[0]))
+    return max(found)
 
 
 def blank(run: RunSpecification, tile: int) -> State:
@@ -103,13 +113,8 @@ def blank(run: RunSpecification, tile: int) -> State:
 
 
 def _unpack(view):
-    (length,) = struct.unpack("<I", view[:4])
-    if not length <= min(LONGEST_HEADER, len(view) - 4):
-        raise ValueError("its header is too long")
-    header = json.loads(bytes(view[4 : 4 + length]))
-    counter, arrays, first = header["counter"], {}, 4 + length
-    if type(counter) is not int or counter < 0:
-        raise ValueError("its number is none")
+    header, first = _header(view)
+    counter, arrays = _counter(header), {}
     for name, dtype, shape in header["arrays"]:
         if dtype not in TYPES or not all(type(size) is int and size >= 0 for size in shape):
             raise ValueError(f"{name!r} is of an unknown kind")
@@ -118,6 +123,23 @@ def _unpack(view):
     if first != len(view):
         raise ValueError("its size does not fit")
     return State(counter, arrays)
+
+
+def _header(view):
+    """What a state says of itself, and where its arrays begin."""
+    if len(view) < 4:
+        raise ValueError("it is too short")
+    (length,) = struct.unpack("<I", view[:4])
+    if not length <= min(LONGEST_HEADER, len(view) - 4):
+        raise ValueError("its header is too long")
+    return json.loads(bytes(view[4 : 4 + length])), 4 + length
+
+
+def _counter(header) -> int:
+    counter = header["counter"]
+    if type(counter) is not int or counter < 0:
+        raise ValueError("its number is none")
+    return counter
 
 
 def _essentials(run, tile):

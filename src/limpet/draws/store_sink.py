@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import xarray as xr
 
-from limpet.draws import arrays, files
+from limpet.draws import arrays
 from limpet.draws.chunks import TileChunks
 from limpet.draws.commits import Commits
-from limpet.draws.reader import damaged_tile, never_written
-from limpet.draws.reader import open as open_store
+from limpet.draws.home import DamagedError
+from limpet.draws.reader import damaged_tile, never_written, open_home
 from limpet.draws.sink import DrawSink
 from limpet.draws.states import State
 from limpet.draws.writer import Store
@@ -37,6 +37,11 @@ class StoreSink(DrawSink):
         self.chunks[tile.index].put(new)
         self.commits.look(tile, self.chunks[tile.index])
 
+    def extend(self, draws: int):
+        """Make room for another number of draws."""
+        self.store.extend(draws, self.specification.goal)
+        self.specification = self.store.specification
+
     def commit(self, tile: TileRun):
         """Write what a tile has, in the background."""
         self.commits.commit(tile, self.chunks[tile.index])
@@ -47,12 +52,12 @@ class StoreSink(DrawSink):
 
     def tree(self, tiles: Sequence[TileRun]) -> xr.DataTree:
         """The draws that every chain has, read as they are used."""
-        return open_store(self.store.path)
+        return open_home(self.store.home)
 
     def remains(self, tiles: Sequence[TileRun]) -> xr.DataTree | None:
         """What is in the store, where it can be read."""
         try:
-            return open_store(self.store.path)
+            return open_home(self.store.home)
         except (OSError, StoreError):
             return None
 
@@ -65,9 +70,9 @@ class StoreSink(DrawSink):
 
     def restore_tile(self, begin: Callable[[int], TileRun], k: int) -> TileRun:
         """One of them."""
-        path, run, tile = self.store.path, self.specification, begin(k)
+        home, run, tile = self.store.home, self.specification, begin(k)
         intact, wrong = self.store.states_of(k)
-        if not intact and never_written(path, run, k):
+        if not intact and never_written(home, run, k):
             return tile
         after = "begin again from their starts"
         for tried, state in enumerate(intact):
@@ -83,7 +88,7 @@ class StoreSink(DrawSink):
                 wrong.append(str(error))
         if after:
             same = "and will have the same draws, bit for bit"
-            message = damaged_tile(path, run, k, wrong)
+            message = damaged_tile(home, run, k, wrong)
             warn(f"{message}: these chains {after}, {same}.", LimpetWarning)
         return tile
 
@@ -97,11 +102,11 @@ class StoreSink(DrawSink):
                 made = first + np.arange(run.chunk) < draws[:, None]
                 for name, array in chunk.items():
                     if arrays.missing(array[made]).any():
-                        raise files.DamagedError(f"{name} of draws after {first} is missing")
+                        raise DamagedError(f"{name} of draws after {first} is missing")
 
 
 def _check_fits(state: State, expected):
     """Refuse a state of another kernel or other sizes than the run has."""
     kinds = {name: (array.dtype, array.shape) for name, array in state.arrays.items()}
     if kinds != {name: (array.dtype, array.shape) for name, array in expected.items()}:
-        raise files.DamagedError("a state does not fit the run")
+        raise DamagedError("a state does not fit the run")

@@ -61,6 +61,7 @@ def tree(
         "warmup": max(int(tile["warmup_steps"]) for tile in figures),
         "thin": run.thin,
         "draws_asked": run.draws,
+        **({} if run.goal is None else {"ess_asked": run.goal.ess}),
         "parameters": _parameters(run, np.median(sizes, 0)),
         **times_of(figures),
         **totals(groups["moves"], run.moves),

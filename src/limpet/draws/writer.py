@@ -3,11 +3,12 @@
     posterior/x, sample_stats/lp, ...   draws, in chunks (`limpet.draws.arrays`)
     limpet/tiles                        the last two states of each tile (`limpet.draws.states`)
     limpet/start                        where the chains began
-    limpet/drafts                       files that are being written
+    limpet/drafts                       files that are being written, of a store in a folder
     zarr.json                           what the run is, as JSON: nothing in a store is ever run
 
-A commit brings a tile's draws to the disk first and its state last. Each tile has files of its own,
-and only a tile's state says what of them counts.
+Where that is, a folder or elsewhere, its `limpet.draws.home.Home` alone knows. A commit brings a
+tile's draws there first and its state last. Each tile has files of its own, and only a tile's state
+says what of them counts.
 
 One process writes to all tiles, or several to one tile each. A tile's states are counted, and who
 finds another count than the last of its own stops: somebody else has gone on with the tile.
@@ -15,31 +16,20 @@ finds another count than the last of its own stops: somebody else has gone on wi
 
 import contextlib
 import dataclasses
-import errno
-import glob
-import os
-import shutil
-import time
 import uuid
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from limpet import errors
-from limpet.draws import arrays, files, states
-from limpet.draws.reader import as_path, read_root, specification_of
+from limpet.draws import arrays, states
+from limpet.draws.home import DamagedError, Files, Hold, Home, UnreachableError
+from limpet.draws.reader import read_root, specification_of
+from limpet.draws.where import as_home
 from limpet.errors import InputError, StoreError
+from limpet.run.goal import Goal
 from limpet.run.quantities import POINT, Numbers, allocate, blank
 from limpet.run.specification import RunSpecification, SpecificationError, check_names
-
-try:
-    import fcntl
-except ImportError:  # Windows has no such locks
-    fcntl = None
-
-STALE = 60.0  # seconds after which a draft that nobody holds was left by a killed process
-TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
 
 
 class Write(NamedTuple):
@@ -53,19 +43,18 @@ class Write(NamedTuple):
 class Store:
     """A store that a run writes to; only one process at a time can hold it, or a tile of it."""
 
-    def __init__(self, path: Path, held: int | None = None, tile: int | None = None):
+    def __init__(self, home: Home, held: Hold | None = None, tile: int | None = None):
         """Open a store to go on, with all tiles or with one.
 
-        `held` is its folder if this process has just made it.
+        `held` is given if this process has just made it.
         """
-        self.path, self.tile = path, tile
-        self.folder = lock(path, shared=tile is not None) if held is None else held
-        self.owned: int | None = None  # the file that tells who has the tile
+        self.home, self.tile = home, tile
+        self.held = home.hold(shared=tile is not None) if held is None else held
         try:
-            self.specification = specification_of(path)
+            self.specification = specification_of(home)
             if tile is None:
-                with files.explaining(path, "write to"):
-                    files.remove_drafts(path)
+                with home.explaining("write to"):
+                    home.tidy()
                     self._describe()
             else:
                 self._own(errors.whole("index", tile, 0))
@@ -78,36 +67,18 @@ class Store:
         self.committed: dict[tuple[str, int], int] = {}  # most draws of a chain, by group and tile
 
     @classmethod
-    def create(cls, path: Path, specification: RunSpecification, starts) -> "Store":
+    def create(cls, home: Home, specification: RunSpecification, starts) -> "Store":
         """A new store for a run; there must be nothing yet."""
         _check_storable(specification)
-        draft = path.parent / f".{path.name}.{uuid.uuid4().hex}"
-        held = None
-        with files.explaining(path, "create"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _remove_stale(path)
-            try:
-                # under another name until it is complete: a store is either whole or not there
-                draft.mkdir()
-                held = lock(draft)
-                _fill(draft, specification, starts)
-                _rename(draft, path)
-                files.sync_folder(path.parent)
-            except BaseException:
-                if held is not None:
-                    os.close(held)
-                shutil.rmtree(draft, ignore_errors=True)
-                raise
-        return cls(path, held)
+        with home.explaining("create"):
+            held = home.create(_first_files(specification, starts), [states.FOLDER])
+        return cls(home, held)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        held, self.folder, self.owned = (self.owned, self.folder), None, None
-        for number in held:
-            if number is not None:
-                os.close(number)
+        self.held.close()
 
     @property
     def layout(self):
@@ -119,17 +90,17 @@ class Store:
         """Where the chains began."""
         try:
             return arrays.start_array(self.specification).read(
-                self.path, self.specification.key, 0, 0
+                self.home, self.specification.key, 0, 0
             )
-        except files.DamagedError as error:
+        except DamagedError as error:
             raise StoreError(
-                f"store={str(self.path)!r}: {error}, so the run cannot go on. Its draws can still"
+                f"store={str(self.home)!r}: {error}, so the run cannot go on. Its draws can still"
                 " be read, with limpet.open."
             ) from None
 
     def states_of(self, tile: int):
         """The intact states of a tile, the newest first, and what is wrong with the others."""
-        intact, wrong = states.read_all(self.path, self.specification, tile)
+        intact, wrong = states.read_all(self.home, self.specification, tile)
         self.counters[tile] = max((state.counter for state in intact), default=-1)
         return intact, wrong
 
@@ -148,12 +119,12 @@ class Store:
             draws = int(state.draws(self.specification, group).max())
             self.committed[group, tile] = draws
 
-    def extend(self, draws: int):
-        """Ask for another number of draws."""
-        changed = dataclasses.replace(self.specification, draws=draws)
-        note(self.path, "limpet", changed.to_json())
+    def extend(self, draws: int, goal: Goal | None):
+        """Ask for another number of draws, or for as many as it takes."""
+        changed = dataclasses.replace(self.specification, draws=draws, goal=goal)
+        note(self.home, "limpet", changed.to_json())
         self.specification = changed
-        with files.explaining(self.path, "write to"):
+        with self.home.explaining("write to"):
             self._describe()
 
     def chunk(self, group: str, tile: int, k: int) -> Numbers:
@@ -162,9 +133,9 @@ class Store:
         if k * run.chunk < self.committed.get((group, tile), 0):
             try:
                 return self.read(group, tile, k)
-            except files.DamagedError as error:
+            except DamagedError as error:
                 raise StoreError(
-                    f"store={str(self.path)!r}: {error}. limpet.resume(store, target) makes the"
+                    f"store={str(self.home)!r}: {error}. limpet.resume(store, target) makes the"
                     " draws of its tile again."
                 ) from None
         return blank(group, len(run.chains_of(tile)), run.chunk, run.layout.size)
@@ -174,7 +145,7 @@ class Store:
         run = self.specification
         chunk = allocate(group, run.width, run.chunk, run.layout.size)
         for array, _, part in self.writes(group, k, chunk):
-            part[...] = array.read(self.path, run.key, tile, k)
+            part[...] = array.read(self.home, run.key, tile, k)
         return {name: array[: len(run.chains_of(tile))] for name, array in chunk.items()}
 
     def writes(self, group: str, k: int, chunk: Numbers) -> list[Write]:
@@ -192,11 +163,11 @@ class Store:
         self._still_mine(tile)
         key, state = self.specification.key, states.State(self.counters.get(tile, -1) + 1, snapshot)
         try:
-            with files.explaining(self.path, "write to"):
+            with self.home.explaining("write to"):
                 of_draws = [w.array.file(key, tile, w.k, w.part) for w in writes]
                 draft = f"{tile}{self.mark}"
-                files.write(self.path, of_draws, draft)
-                files.write(self.path, [states.file(key, tile, state)], draft)
+                self.home.write(of_draws, draft)
+                self.home.write([states.file(key, tile, state)], draft)
         except StoreError:
             self._still_there()  # if it is not, that is what to say
             raise
@@ -208,108 +179,79 @@ class Store:
         wanted = metadata_of(self.specification)
         have = {}
         for name in wanted:
-            with contextlib.suppress(files.DamagedError):
-                have[name] = bytes(files.read(self.path, name, most=len(wanted[name])))
+            with contextlib.suppress(DamagedError):
+                have[name] = bytes(self.home.read(name, most=len(wanted[name])))
         changed = [(name, (text,)) for name, text in wanted.items() if have.get(name) != text]
         if changed:
-            files.write(self.path, changed)
+            self.home.write(changed)
 
     def _own(self, tile):
         """Hold a tile, which no other process then can."""
         if tile >= self.specification.tiles:
             raise InputError(
                 f"index={tile}: expected 0 to {self.specification.tiles - 1}, for"
-                f" store={str(self.path)!r} has {self.specification.tiles} tiles."
+                f" store={str(self.home)!r} has {self.specification.tiles} tiles."
             )
-        if fcntl is None:
-            return
         chains = self.specification.chains_of(tile)
-        with files.explaining(self.path, "open"):
-            self.owned = files.open_lock(self.path, states.owner(tile))
-            if not _hold(self.owned, fcntl.LOCK_EX):
+        with self.home.explaining("open"):
+            if not self.held.own(states.owner(tile)):
                 raise StoreError(
-                    f"store={str(self.path)!r}: chains {chains[0]} to {chains[-1]} are being drawn"
+                    f"store={str(self.home)!r}: chains {chains[0]} to {chains[-1]} are being drawn"
                     " by another process: wait for it, or stop it."
                 )
 
     def _still_mine(self, tile):
         """Refuse to write to a tile that somebody else has gone on with."""
-        if self.tile is None:
+        if self.tile is None and self.home.locks:
             return
-        newest = max(
-            (s.counter for s in states.read_all(self.path, self.specification, tile)[0]), default=-1
-        )
-        if newest != self.counters.get(tile, -1):
+        if states.newest(self.home, tile) != self.counters.get(tile, -1):
             chains = self.specification.chains_of(tile)
             raise StoreError(
-                f"store={str(self.path)!r}: another process has gone on with chains {chains[0]} to"
+                f"store={str(self.home)!r}: another process has gone on with chains {chains[0]} to"
                 f" {chains[-1]}, so this one stops. No draw is lost."
             )
 
     def _still_there(self):
-        """Refuse to go on in a folder that was removed."""
-        try:
-            now = os.stat(self.path)
-            same = self.folder is None or os.path.samestat(now, os.fstat(self.folder))
-        except FileNotFoundError:
-            same = False
-        if not same:
+        """Refuse to go on in a store that was removed, or in another run's."""
+        there = self.held.is_there()
+        if there and not self.home.locks:
+            try:
+                there = read_root(self.home)["limpet"].get("run") == self.specification.run
+            except UnreachableError:
+                raise
+            except StoreError:
+                there = False
+        if not there:
             raise StoreError(
-                f"store={str(self.path)!r} was removed or replaced while the run was writing to it."
+                f"store={str(self.home)!r} was removed or replaced while the run was writing to it."
                 " Start again with a store that nothing else touches."
             )
 
 
-def note(path: Path, name: str, value):
+def note(home: Home, name: str, value):
     """Write an attribute of a store."""
-    root = arrays.group_metadata(read_root(path) | {name: value})
-    with files.explaining(path, "write to"):
-        files.write(path, [("zarr.json", (root,))])
+    root = arrays.group_metadata(read_root(home) | {name: value})
+    with home.explaining("write to"):
+        home.write([("zarr.json", (root,))])
 
 
-def new_path(store) -> Path:
-    """A path for a new store, refused if there is something."""
-    path = as_path(store)
-    if not os.path.lexists(path):
-        return path
+def new_home(store) -> Home:
+    """Where a new store is to be, refused if there is something."""
+    home = as_home(store)
+    home.check_writable()
+    if not home.exists():
+        return home
     try:
-        about = specification_of(path)
+        about = specification_of(home)
     except StoreError:
         raise StoreError(
-            f"store={str(path)!r} exists and is not a limpet store: choose another path."
+            f"store={str(home)!r} exists and is not a limpet store: choose another path."
         ) from None
     raise StoreError(
-        f"store={str(path)!r} exists: a run of {about.chains} chains of {about.draws} draws"
+        f"store={str(home)!r} exists: a run of {about.chains} chains of {about.draws} draws"
         f" with kernel={about.kernel} and seed={about.seed}. To go on with that run use"
         " limpet.resume(store, target); to begin another, remove it or choose another path."
     )
-
-
-def _hold(number: int, how: int) -> bool:
-    """Whether an open file or folder could be locked; the lock ends with the process."""
-    assert fcntl is not None
-    try:
-        fcntl.flock(number, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def lock(path: Path, shared: bool = False) -> int | None:
-    """An open folder that no other run can open so, but for others who share it as well."""
-    if fcntl is None:
-        return None
-    if not path.exists():
-        raise StoreError(f"There is no store {str(path)!r}: check the path.")
-    with files.explaining(path, "open"):
-        folder = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        if not _hold(folder, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
-            os.close(folder)
-            raise StoreError(
-                f"store={str(path)!r} is being written to by another run: wait for it, or stop it"
-                " (limpet.open can read the store meanwhile)."
-            )
-    return folder
 
 
 def _check_storable(specification):
@@ -332,39 +274,10 @@ def metadata_of(run):
     return of_groups | {f"{array.name}/zarr.json": array.metadata() for array in every}
 
 
-def _fill(draft, run, starts):
-    """Make all folders of a store, and the files that never change."""
-    metadata = metadata_of(run)
-    for folder in [*map(os.path.dirname, metadata), states.FOLDER, files.DRAFTS]:
-        (draft / folder).mkdir(parents=True, exist_ok=True)
-    written = [(name, (text,)) for name, text in metadata.items()]
-    written.append(("zarr.json", (arrays.group_metadata({"limpet": run.to_json()}),)))
-    written.append(arrays.start_array(run).file(run.key, 0, 0, np.asarray(starts)))
-    files.write(draft, written)
-
-
-def _rename(draft, path):
-    """Give a store its name; never over one that is there."""
-    try:
-        if os.path.lexists(path):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-        draft.rename(path)  # over a store that was made since, this fails: it is not empty
-    except OSError as error:
-        if error.errno not in TAKEN:
-            raise
-        raise StoreError(
-            f"store={str(path)!r} was made by another run since this one began: choose another"
-            " path, or go on with that run by limpet.resume once it has ended."
-        ) from None
-
-
-def _remove_stale(path):
-    """Remove drafts of this store that killed processes left."""
-    for draft in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 32}"):
-        with contextlib.suppress(OSError, StoreError):
-            if draft.is_symlink() or time.time() - draft.stat().st_mtime < STALE:
-                continue
-            held = lock(draft)
-            shutil.rmtree(draft, ignore_errors=True)
-            if held is not None:
-                os.close(held)
+def _first_files(run, starts) -> Files:
+    """What a new store has; what the run is comes last."""
+    return [
+        *((name, (text,)) for name, text in metadata_of(run).items()),
+        arrays.start_array(run).file(run.key, 0, 0, np.asarray(starts)),
+        ("zarr.json", (arrays.group_metadata({"limpet": run.to_json()}),)),
+    ]

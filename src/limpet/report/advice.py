@@ -18,6 +18,7 @@ from limpet.report.bonds import has_labels, warn_of_bonds
 from limpet.report.ladder import exchanges_of, sit_in_heaps, warn_of_ladder
 from limpet.report.progress import DOING
 from limpet.report.variables import every_name, measure_variables
+from limpet.run.goal import Goal
 from limpet.run.mixing import APART, Worst, worst
 from limpet.run.online import FEWEST
 from limpet.run.tile_run import TileRun
@@ -289,14 +290,33 @@ def _warn_of_mixing(
         )
 
 
-def interruption(draws: int, asked: int, phase: str, resumable: bool) -> str:
+def interruption(
+    draws: int, asked: int, phase: str, resumable: bool, goal: Goal | None = None
+) -> str:
     """What to say of a run that was told to stop in one of its phases."""
     message = f"Interrupted: {draws:,} of {asked:,} draws per chain were made"
+    if goal is not None:
+        message = f"Interrupted: {draws:,} draws per chain were made, before ess={goal.ess:,}"
+        message += " was reached"
     if not draws and phase in DOING:
         message += f", for the run was still {DOING[phase]}"
-    if draws < asked and resumable:
+    if (draws < asked or goal is not None) and resumable:
         message += "; limpet.resume(store, target) goes on"
     return f"{message}."
+
+
+def warn_of_goal(goal: Goal, seen: Worst, posterior: xr.Dataset) -> None:
+    """Warn that a run came to its last draw before it reached what it was to reach."""
+    names, draws = every_name(posterior), posterior.sizes["draw"]
+    why, needed = "the chains do not agree", "several times as many"
+    if seen.r_hat <= APART:
+        why = f"the effective sample size of {names[seen.ess_of]} is {seen.ess:,.0f}"
+        needed = f"about {draws * goal.ess / seen.ess:,.0f}"
+    warn(
+        f"ess={goal.ess:,} was not reached with draws={goal.most:,} per chain: {why}. Let a chain"
+        f" have {needed}, by draws=..., or use more chains.",
+        MixingWarning,
+    )
 
 
 def finished_chains(draws: xr.DataTree) -> str:

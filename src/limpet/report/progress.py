@@ -63,14 +63,16 @@ class Progress(NamedTuple):
     workers: int | None = None  # of an executor, that have answered lately
     ends_by_itself: bool = False  # whether warm-up does
     settled: int | None = None  # rounds without a change of sizes, while these are being found
+    ess_asked: int | None = None  # of a run that draws until it has so many effective draws
 
 
 Show = Callable[[Progress], object]
 
 
-def at_the_start(chains: int, draws: int) -> Progress:
+def at_the_start(chains: int, draws: int, ess: int | None = None) -> Progress:
     """The progress of a run that has just begun."""
-    return Progress("start", 0, chains * draws, chains, None, None, {}, None, None)
+    begun = Progress("start", 0, chains * draws, chains, None, None, {}, None, None)
+    return begun._replace(ess_asked=ess)
 
 
 @contextlib.contextmanager
@@ -218,38 +220,52 @@ def line(now: Progress) -> str:
     if now.phase in OPEN_ENDED or now.phase == "warmup":
         doing = f"limpet: {now.chains:,} chains, {_doing(now)}"
         return ", ".join([doing, *_before(now), *_waiting(now), *_pace(now), *elapsed])
-    share = f"limpet: {now.draws:,} of {now.asked:,} draws ({now.draws / now.asked:.0%})"
+    done, whole = _far(now)
+    share = f"limpet: {_draws(now)} ({min(done / whole, 1):.0%})"
     accepted = [f"{figure} accepted" for figure in _acceptance(now)]
     return ", ".join([share, *_pace(now), *accepted, *_mixing(now), *elapsed])
 
 
 def panel(now: Progress, width: int = 80):
     """The progress as a bar with figures below it: as many lines from first to last."""
-    done, whole = (now.steps, now.warmup) if now.phase == "warmup" else (now.draws, now.asked)
-    whole = max(whole, 1)  # there may be no warm-up
+    done, whole = _far(now)
     columns = max(1, min(BAR_COLUMNS, width - COLUMNS_BESIDE_BAR))
     open_ended = now.phase in OPEN_ENDED or _is_at_most(now)
     bar = ProgressBar(whole, done, width=columns, pulse=open_ended)
     bar.complete_style = bar.pulse_style = "cyan"
     bar.finished_style = "green"
     heading = rich.table.Table.grid(padding=(0, 1))
-    share = "    " if open_ended else f"{done / whole:4.0%}"
+    share = "    " if open_ended else f"{min(done / whole, 1):4.0%}"
     figures = [share, f"{now.chains:,} chains", *_workers(now), _clock(now.elapsed)]
     heading.add_row(bar, "   ".join(figures))
     table = rich.table.Table.grid(padding=(0, 2))
     table.add_column(width=len("limpet warming up"))
     table.add_row(rich.text.Text(f"limpet {_doing(now)}", style="bold"), heading)
-    asked = f"{now.asked:,}"
-    draws = f"{now.draws:>{len(asked)},} of {asked}"
     waiting, pace = list(_waiting(now)), list(_pace(now))
     figures = {
-        "draws": [draws, *_before(now), *([] if waiting else pace)],
+        "draws": [_draws(now).removesuffix(" draws"), *_before(now), *([] if waiting else pace)],
         "accepted": _acceptance(now),
         "mixing": [*waiting, *pace] if waiting else _mixing(now),
     }
     for name, values in figures.items():
         table.add_row(rich.text.Text(name, style="dim"), "   ".join(values) or "too early to tell")
     return table
+
+
+def _far(now):
+    """How much is done, and how much there is to do: of what matters most at the time."""
+    if now.phase == "warmup":
+        return now.steps, max(now.warmup, 1)  # there may be no warm-up
+    if now.ess_asked is not None:
+        return now.ess or 0.0, now.ess_asked
+    return now.draws, now.asked
+
+
+def _draws(now):
+    if now.ess_asked is not None:  # how many it takes nobody knows
+        return f"{now.draws:,} draws"
+    asked = f"{now.asked:,}"
+    return f"{now.draws:>{len(asked)},} of {asked} draws"
 
 
 def _workers(now):
@@ -302,7 +318,8 @@ def _mixing(now):
     if now.r_hat is not None:
         yield f"worst R-hat {now.r_hat:.3f}"
     if now.ess is not None:
-        yield f"least ESS about {now.ess:,.0f}"
+        of = "" if now.ess_asked is None else f" of {now.ess_asked:,}"
+        yield f"least ESS about {now.ess:,.0f}{of}"
 
 
 def _clock(seconds):

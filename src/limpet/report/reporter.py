@@ -64,7 +64,7 @@ class Reporter:
 
     def _progress(self):
         drawn, asked = self._drawn(), self.specification.chains * self.specification.draws
-        now, rate, left = time.perf_counter(), None, None
+        now, rate, left, goal = time.perf_counter(), None, None, self.specification.goal
         done = self._steps() if self.phase == "warmup" else drawn
         settled = self._settled()
         if settled is not None:  # trajectories become longer and shorter: there is no pace
@@ -76,6 +76,9 @@ class Reporter:
                 left = sum(tile.steps_left for tile in self.tiles) / pace
             else:
                 rate, left = pace, (asked - drawn) / pace
+                if goal is not None:
+                    needed = drawn * goal.ess / self.mixed.ess  # NaN while nothing is known
+                    left = None if np.isnan(needed) else max(0.0, needed - drawn) / pace
         least = min(self.tiles, key=lambda tile: tile.step)
         longest = (
             least.step + least.warmup.left(least.step)
@@ -99,6 +102,7 @@ class Reporter:
             workers=None if self.coordinator is None else self.coordinator.workers,
             ends_by_itself=self.specification.warmup is None,
             settled=settled,
+            ess_asked=None if goal is None else goal.ess,
         )
 
     def _settled(self):

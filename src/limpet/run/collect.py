@@ -135,6 +135,12 @@ class Collector:
         np.add.at(self.exchange_acceptance.reshape(-1), cell, np.ravel(tried.acceptance))
         np.add.at(self.round_trips.reshape(-1), rows, tried.round_trip)
 
+    def extend(self, draws: int):
+        """Ask for another number of draws."""
+        for visits in self.visits.values():
+            visits.wanted = draws * visits.thin
+        self.restore(self.snapshot())
+
     def snapshot(self) -> dict[str, np.ndarray]:
         """All that it counts, by name."""
         made = {f"{group}_visits": visits.made for group, visits in self.visits.items()}

@@ -16,6 +16,7 @@ from limpet.errors import InputError
 from limpet.kernels import Move
 from limpet.layout import Layout
 from limpet.run import tile
+from limpet.run.goal import Goal
 from limpet.run.quantities import draw_bytes
 
 FORMAT = 8
@@ -27,6 +28,7 @@ CHUNK_BYTES = 2**22  # of a tile's chunk: large enough for a disk, small enough 
 ALL_CHUNKS = 2**29  # bytes of the chunks that all tiles together are filling
 LONGEST_CHUNK = 4096  # draws
 RESERVED = (".", "..", "zarr.json")
+CHANGING = ("draws", "goal", "checksum")  # entries that may be others when a run goes on
 
 
 class SpecificationError(Exception):
@@ -35,7 +37,10 @@ class SpecificationError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class RunSpecification:
-    """What was asked for, of which sampler, and how it is laid out; `draws` alone may change."""
+    """What was asked for, of which sampler, and how it is laid out.
+
+    `draws` and `goal` alone may change.
+    """
 
     run: str  # random: no other run has it
     chains: int
@@ -58,6 +63,7 @@ class RunSpecification:
     limpet_version: str
     jax_version: str
     coordinates: Coordinates  # what a user calls axes and places along them
+    goal: Goal | None = None  # until when there are to be more draws, if that was said
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -91,7 +97,7 @@ class RunSpecification:
     @functools.cached_property
     def key(self) -> bytes:
         """What binds files to this run: a digest of all that never changes."""
-        return _digest({k: v for k, v in self.to_json().items() if k not in ("draws", "checksum")})
+        return _digest({k: v for k, v in self.to_json().items() if k not in CHANGING})
 
     def to_json(self) -> dict[str, Any]:
         """All of it as JSON, with a checksum."""
@@ -100,6 +106,8 @@ class RunSpecification:
         entries |= {"coordinates": self.coordinates.to_json()}
         if not self.coordinates:
             del entries["coordinates"]  # stores of before there were any have none
+        if self.goal is None:
+            del entries["goal"]  # the same
         entries = json.loads(json.dumps(entries))  # tuples are lists
         return entries | {"checksum": _digest(entries).hex()}
 
@@ -109,12 +117,13 @@ class RunSpecification:
         entries = dict(given)
         checksum = entries.pop("checksum", None)
         known = {f.name for f in dataclasses.fields(cls)} | {"format"}
-        if different := (entries.keys() ^ known) - {"coordinates"}:
+        if different := (entries.keys() ^ known) - {"coordinates", "goal"}:
             odd = ", ".join(repr(name)[:LONGEST_TEXT] for name in sorted(different))
             raise SpecificationError(f"{odd}: missing, or not known")
         plain = {name: check(name, entries[name]) for name, check in CHECKS.items()}
         layout = _layout(entries["layout"])
-        self = cls(**plain, layout=layout, coordinates=_coordinates(layout, entries))
+        named = _coordinates(layout, entries)
+        self = cls(**plain, layout=layout, coordinates=named, goal=_goal(entries))
         _check_together(self)
         if checksum != _digest(entries).hex():
             raise SpecificationError("its checksum does not fit: something in it was changed")
@@ -246,6 +255,15 @@ def _coordinates(layout, entries):
         return Coordinates.from_json(layout, entries["coordinates"])
     except InputError as error:
         raise SpecificationError(f"coordinates: {str(error).rstrip('.')}") from None
+
+
+def _goal(entries):
+    if "goal" not in entries:
+        return None
+    given = entries["goal"]
+    if type(given) is not list or len(given) != len(Goal._fields):
+        raise _wrong("goal", given, "an effective sample size and a number of draws")
+    return Goal(*(_whole(1)("goal", number) for number in given))
 
 
 CHECKS = {

@@ -111,6 +111,11 @@ class TileRun:
         self.times["compile_seconds"] += compile
         self.since = now
 
+    def extend(self, specification: RunSpecification):
+        """Go on for a run that is to have another number of draws."""
+        self.specification = specification
+        self.collector.extend(specification.draws)
+
     @property
     def drawing(self) -> bool:
         """Whether warm-up is over."""
