@@ -59,7 +59,10 @@ def _run(closed, arguments, n):
     values.update(zip(program.invars, arguments, strict=True))
 
     def read(atom):
-        return np.asarray(atom.val, atom.aval.dtype) if isinstance(atom, Literal) else values[atom]
+        if not isinstance(atom, Literal):
+            return values[atom]
+        kind: Any = atom.aval
+        return np.asarray(atom.val, kind.dtype)
 
     for equation in program.eqns:
         results = _evaluate(equation, [read(atom) for atom in equation.invars], n)
