@@ -1,10 +1,11 @@
-"""The coordinates z in which chains move: x = T (c + B z), made so that draws are round in them.
+"""The coordinates z in which chains move: x = T (c + B S z), made so that draws are round in them.
 
 Slides have one size in all directions of z, and trajectories one length. B is diagonal, lower
 triangular, or diagonal with a few directions stretched before it, B = D (I + U diag(s) U^T); it is
 found in warm-up (`limpet.run.shape`). T adds up differences along a spanning forest of bonds
-(`limpet.sparse.forest`), where there are bonds. Both are linear, and determinants are one, so that
-the law of z is that of x. The numbers c and B are data of the compiled program: others of the same
+(`limpet.sparse.forest`), where there are bonds, and S makes those of a ring alike
+(`limpet.sparse.balance`). All are linear, and determinants are one, so that the law of z is that of
+x. The numbers c and B are data of the compiled program: others of the same
 form need no new one.
 """
 

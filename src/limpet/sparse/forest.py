@@ -4,7 +4,7 @@ A bond between two beads depends on the difference of their positions only. In p
 chain moves slowly, for whoever turns one bond must carry all beads beyond it. In terms of each
 bead's difference to its parent in a spanning forest of the bonds, a bond of the forest is a
 constraint on one block alone. The map is linear and has determinant one, so that nothing else
-changes; a ring is closed by one constraint on many blocks.
+changes; a ring is closed by one constraint on many blocks (see `limpet.sparse.balance`).
 """
 
 import dataclasses
