@@ -3,8 +3,8 @@
 `six`: the polymer of six spheres at kappa = 2, beside the Stratification Sampler. Of that is
 published that 10^7 steps take 816 s; steps per effective draw are counted with a plain program of
 it, `bench/stratification.cpp`, for the step sizes that are best of a few. `trimer`: effective draws
-per second of the sticky trimer against eps. Seconds are those of the processor, for the draws alone,
-after a default warm-up.
+per second of the sticky trimer against eps. Seconds are those of the processor, for the draws
+alone, after a default warm-up.
 """
 
 from bench.timing import pin
