@@ -3,8 +3,7 @@
 `six`: the polymer of six spheres at kappa = 2, beside the Stratification Sampler. Of that is
 published that 10^7 steps take 816 s; steps per effective draw are counted with a plain program of
 it, `bench/stratification.cpp`, for the step sizes that are best of a few. `trimer`: effective draws
-per second of the sticky trimer against eps. `wall`: the time of a draw of a polymer that is tied to
-a sticky wall against the number of its beads. Seconds are those of the processor, for the draws
+per second of the sticky trimer against eps. Seconds are those of the processor, for the draws
 alone, after a default warm-up.
 """
 
@@ -27,7 +26,6 @@ KAPPA, PUBLISHED_STEPS, PUBLISHED_SECONDS = 2.0, 1e7, 816.0
 SPHERES, COUNTED, THIN = 6, 400_000, 10  # THIN as in the C++ program
 SIZES = ((0.2, 0.4, 0.4), (0.3, 0.4, 0.4), (0.2, 0.8, 0.4), (0.3, 0.8, 0.4))
 EPS = (0.1, 0.01, 1e-4, 1e-6)
-BEADS = (10, 20, 40, 80)
 
 
 def draw(target, start=None, draws=2_000, **options):
@@ -101,30 +99,6 @@ def trimer():
         print(f"trimer, eps = {eps:g}: {held.mean():.4f}, {rate:,.0f} a second; {accepted}")
 
 
-def at_a_wall(beads):
-    """Heights of beads above a wall, to which the first is tied and others may stick."""
-
-    def q(x):
-        places = jnp.concatenate([jnp.zeros((1, 3)), x.reshape(-1, 3)])
-        bonds = (jnp.sum((places[1:] - places[:-1]) ** 2, axis=1) - 1) / 2
-        return jnp.concatenate([bonds, places[1:, 2]])
-
-    start = np.array([[0.8 * k, 0.0, 0.6 * (k % 2) + 0.1] for k in range(1, beads)])
-    return limpet.Strata(q, 1e-3, KAPPA, always=range(beads - 1)), start.ravel()
-
-
-def wall():
-    """Time of a draw of four slides and one try, with sizes given."""
-    found = []
-    for beads in BEADS:
-        kernel = limpet.StrataSampler(step_size=0.2 / beads, reach=0.3)
-        target, start = at_a_wall(beads)
-        held, seconds, _ = draw(target, start, 50, kernel=kernel, warmup=0)
-        found.append(seconds / held.size)
-        print(f"wall, {beads} beads: {1e6 * found[-1]:.1f} microseconds a draw", flush=True)
-    print(f"grows as N^{np.polyfit(np.log(BEADS), np.log(found), 1)[0]:.2f}")
-
-
 if __name__ == "__main__":
-    for name in sys.argv[1:] or ("six", "trimer", "wall"):
-        {"six": six, "trimer": trimer, "wall": wall}[name]()
+    for name in sys.argv[1:] or ("six", "trimer"):
+        {"six": six, "trimer": trimer}[name]()

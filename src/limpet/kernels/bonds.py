@@ -197,9 +197,8 @@ def _fewest(target: Strata) -> float:
 def _log_try(target: Strata, reach: Any, place: Place, chosen: Values) -> Float[Array, ""]:
     """Log of the probability that this constraint is tried."""
     weights = try_weights(target, reach, place)
-    return jnp.log(jnp.sum(chosen * weights)) - jnp.log(
-        jnp.maximum(jnp.sum(weights), _fewest(target))
-    )
+    every = jnp.maximum(jnp.sum(weights), _fewest(target))
+    return jnp.log(jnp.sum(chosen * weights)) - jnp.log(every)
 
 
 def _lengths(target: Strata, reach: Any) -> Values:
