@@ -21,10 +21,10 @@ MOST_FOR_NEWTON_ALONE = 8
 # to some 100, and the time of a slide matters little before 1,000.
 MOST_CARRIED = 256
 # Unknowns from which Newton's matrix of few constraints is computed in the pass over memory that
-# makes an update, for the next one: the last of a projection is made in vain. From here on arrays of
-# all lanes are larger than a processor's second cache (of 1 or 2 MB, as most have), and a slide on
-# the sphere in 10,000 dimensions takes 0.945 of the time; with fewer, gradients that are dear, as of
-# equations in time, would cost more than passes.
+# makes an update, for the next one; the last of a projection is made in vain. From here on arrays
+# of all lanes are larger than a processor's second cache (of 1 or 2 MB, as most have): a slide on
+# the sphere in 10,000 dimensions takes 0.945 of the time. With fewer unknowns, gradients that are
+# dear, as of equations in time, would cost more than passes.
 FEWEST_IN_ONE_PASS = 4_000
 # Updates with one matrix go on if so many more, each as good as the last, would end it: else a new
 # matrix, with which Newton's converge quadratically, costs less in all. Measured with 3, 5 and 7 on
