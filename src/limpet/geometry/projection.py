@@ -168,8 +168,8 @@ def _project_many(
         return inner(target.values_and_normals(x)[1], normals)
 
     def update(carry: Attempt) -> Attempt:
-        updates, x, values, now, _, A = carry
-        A = A if carried else matrix(x)
+        updates, x, values, now, _, given = carry
+        A = given if carried else matrix(x)
         if isinstance(A, SparseMatrix):  # to eliminate it costs many times as much as to use it
             begins, end = jnp.bool_(True), BEYOND_TOLERANCE
             x, values, after = _descend(step, A.inverse(), x, values, now, begins, end)
