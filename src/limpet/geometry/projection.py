@@ -20,6 +20,12 @@ MOST_FOR_NEWTON_ALONE = 8
 # them from update to update takes as many as an update itself. A choice: they are in registers up
 # to some 100, and the time of a slide matters little before 1,000.
 MOST_CARRIED = 256
+# Unknowns from which Newton's matrix of few constraints is computed in the pass over memory that
+# makes an update, for the next one; the last of a projection is made in vain. From here on arrays
+# of all lanes are larger than a processor's second cache (of 1 or 2 MB, as most have): a slide on
+# the sphere in 10,000 dimensions takes 0.945 of the time. With fewer unknowns, gradients that are
+# dear, as of equations in time, would cost more than passes.
+FEWEST_IN_ONE_PASS = 4_000
 # Updates with one matrix go on if so many more, each as good as the last, would end it: else a new
 # matrix, with which Newton's converge quadratically, costs less in all. Measured with 3, 5 and 7 on
 # chains of 100 and 1,000 beads, on 20 dense quadratics in 60 unknowns and a network of 300 bonds.
@@ -58,8 +64,8 @@ class Surface(Protocol):
 
 # of Newton's method: updates made, the point, and the constraints and their gradients there
 Iterate = tuple[Any, Vector, Values, Normals]
-# the same without gradients, and the miss there and before
-Attempt = tuple[Any, Vector, Values, Any, Any]
+# the same without gradients, the miss there and before, and Newton's matrix if that is carried
+Attempt = tuple[Any, Vector, Values, Any, Any, Any]
 # where updates with one matrix lead: the point, the constraints and the miss
 Descent = tuple[Vector, Values, Any]
 Inverse = Callable[[Values], Values]
@@ -155,18 +161,21 @@ def _project_many(
         return jnp.max(jnp.abs(values - level) * share)
 
     def goes_on(carry: Attempt) -> Bool[Array, ""]:
-        updates, _, _, now, before = carry
+        updates, _, _, now, before, _ = carry
         return active & (now > 1) & (updates < cap) & (now < before / 2)
 
+    def matrix(x: Vector) -> Any:
+        return inner(target.values_and_normals(x)[1], normals)
+
     def update(carry: Attempt) -> Attempt:
-        updates, x, values, now, _ = carry
-        A = inner(target.values_and_normals(x)[1], normals)
+        updates, x, values, now, _, given = carry
+        A = given if carried else matrix(x)
         if isinstance(A, SparseMatrix):  # to eliminate it costs many times as much as to use it
             begins, end = jnp.bool_(True), BEYOND_TOLERANCE
             x, values, after = _descend(step, A.inverse(), x, values, now, begins, end)
         else:  # with a matrix that is full, gradients cost little more than q
             x, values, after = step(functools.partial(solve, A), x, values)
-        return updates + 1, x, values, after, now
+        return updates + 1, x, values, after, now, matrix(x) if carried else None
 
     def step(inverse: Inverse, x: Vector, values: Values) -> Descent:
         x = less_along(x, normals, inverse(values - level))
@@ -175,8 +184,9 @@ def _project_many(
 
     first = target.values(start)
     near, values = _approach(step, L, start, first, miss(first), active)
-    first = (0, near, values, miss(values), jnp.inf)
-    _, x, values, now, _ = jax.lax.while_loop(goes_on, update, first)
+    carried = len(tolerance) <= MOST_FOR_NEWTON_ALONE and start.size >= FEWEST_IN_ONE_PASS
+    first = (0, near, values, miss(values), jnp.inf, matrix(near) if carried else None)
+    _, x, values, now, _, _ = jax.lax.while_loop(goes_on, update, first)
     there = target.values_and_normals(x)[1] if needs_normals else normals
     return _landing(x, values, there, reached=now <= 1)
 
