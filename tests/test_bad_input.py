@@ -428,7 +428,7 @@ CALLS = [
             rf"^{name}={re.escape(repr(value))}: expected a whole number",
         )
         for name, values in {
-            "draws": (0, -1, 2.5, True, "10", None),
+            "draws": (0, -1, 2.5, True, "10", ()),
             "chains": (0, -1, 2.5, True, "10"),
             "thin": (0, -1, 2.5, True, "10", None),
             "warmup": (-1, 2.5, True, "10"),
