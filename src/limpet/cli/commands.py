@@ -60,7 +60,7 @@ NewStore = Annotated[
 Draws = Annotated[int, typer.Option(help="Draws per chain.")]
 DrawsOrMost = Annotated[
     int | None,
-    typer.Option(help="Draws per chain; with --ess, at most so many.", show_default="1000"),
+    typer.Option(help="Draws per chain; with --ess, a limit.", show_default="1000"),
 ]
 Ess = Annotated[int | None, typer.Option(help="Draw until there is this effective sample size.")]
 Chains = Annotated[int | None, typer.Option(help="Default: one per start, or many.")]

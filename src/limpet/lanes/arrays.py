@@ -242,7 +242,7 @@ def gathered(name, shape, indices, dimension_numbers, slice_sizes, mode) -> np.n
     alone = (*d.collapsed_slice_dims, *d.operand_batching_dims)
     windows = [axis for axis in range(len(shape)) if axis not in alone]
     offsets = np.indices([slice_sizes[axis] for axis in windows])
-    ahead = (starts @ np.array(steps, np.int64)).reshape(*at.shape[:-1], *[1] * len(windows))
+    ahead = (starts @ np.array(steps, np.int64)).reshape((*at.shape[:-1], *[1] * len(windows)))
     places = ahead + sum(steps[axis] * offsets[k] for k, axis in enumerate(windows))
     if mode == jax.lax.GatherScatterMode.FILL_OR_DROP:
         places = np.where(inside.reshape(ahead.shape), places, -1)
