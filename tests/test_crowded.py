@@ -35,8 +35,15 @@ def pairs_of(kernel, case, own_state=State, seed=2):
     return identity(kernel, target, own_state(*states), z)
 
 
-@pytest.mark.parametrize("steps", [1, 3])
-@pytest.mark.parametrize("case", [*CROWDED, *NOISY])
+EVERY = [*CROWDED, *NOISY]
+ONE_SLIDE = ("one of one", EVERY[-1])  # trajectories of three have in them what one slide has
+
+
+@pytest.mark.parametrize(
+    ("case", "steps"),
+    [(case, 3) for case in EVERY]
+    + [pytest.param(case, 1, marks=[pytest.mark.slow] * (case not in ONE_SLIDE)) for case in EVERY],
+)
 def test_ratios_are_those_of_longhand_densities(case, steps):
     case = (CROWDED | NOISY)[case]
     kernel = limpet.Lifted(steps=steps, step_size=case.sigma_hrd / 2, tolerance=1e-14)

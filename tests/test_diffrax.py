@@ -54,9 +54,9 @@ def by_lanes(function, points, registers=None):
     # every pair of two settings; to compile the others by XLA takes a minute more
     [
         ("fixed", "forward", 4),
-        ("fixed", "direct", None),
         ("PID", "forward", None),
-        ("PID", "direct", 4),
+        pytest.param("fixed", "direct", None, marks=pytest.mark.slow),
+        pytest.param("PID", "direct", 4, marks=pytest.mark.slow),
     ],
 )
 def test_values_and_derivatives_are_those_of_jax(controller, adjoint, registers):

@@ -46,8 +46,15 @@ def linear(n, m, sigma, seed):
     return target, lambda x: (x - centre) @ R.T
 
 
-@pytest.mark.parametrize("sigma", SIGMAS)
-@pytest.mark.parametrize(("n", "m"), SIZES)
+def cost(n, sigma):
+    """Many unknowns take fifteen seconds each: two of three noises are in `make test-slow`."""
+    return [pytest.mark.slow] * (n > 10 and sigma != min(SIGMAS))
+
+
+@pytest.mark.parametrize(
+    ("n", "m", "sigma"),
+    [pytest.param(n, m, s, marks=cost(n, s)) for n, m in SIZES for s in SIGMAS],
+)
 def test_linear_data(n, m, sigma):
     target, standardise = linear(n, m, sigma, 0)
     draws = limpet.sample(target, np.ones(n), draws=300, chains=64, warmup=500, seed=1)
