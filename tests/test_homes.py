@@ -255,7 +255,7 @@ def kill_on_s3(url, kills, seed):
                 assert process.stdout.readline(), "it has ended"
             os.kill(process.pid, signal.SIGKILL)
         assert check(url).readable
-    asked = limpet.open(url).posterior.sizes["draw"] + 20
+    asked = max(tile.draws for tile in check(url).tiles) + 20
     options = RUN | {"chains": 257, "draws": asked, "progress": False}
     draws = limpet.resume(url, target, draws=asked, progress=False)
     assert_same(draws, limpet.sample(target, START, **options))
