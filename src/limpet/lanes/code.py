@@ -100,7 +100,6 @@ class Code:
     def __init__(self, run, most=2 * MOST):
         self.run = run  # writes the lines of one of JAX's programs
         self.workspace: Any = None  # where arrays are kept that are too large for registers
-        self.dying: Any = {}  # parts of it that are needed for the last time now, and how often
         self.registers = np.inf  # entries of an array that is kept in registers
         self.tables: dict[bytes, str] = {}  # names by contents
         self.most = most  # lines; some will turn out to be of no use

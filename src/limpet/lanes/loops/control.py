@@ -9,7 +9,6 @@ from limpet.lanes.arithmetic import compare
 from limpet.lanes.code import FLAG, is_known
 from limpet.lanes.control import scan_parts
 from limpet.lanes.elementwise import convert
-from limpet.lanes.loops.in_place import place_for
 from limpet.lanes.loops.memory import (
     Computed,
     Given,
@@ -129,18 +128,10 @@ def given_array(code, aval, array):
     return Given(aval.shape, aval.dtype, array.base)
 
 
-def _cells(code, variables, values) -> list[Cell]:
-    """Cells that begin with values, where these are if nothing else needs them."""
-    cells = []
-    for k, (variable, value) in enumerate(zip(variables, values, strict=True)):
-        others = [other for j, other in enumerate(values) if j != k]
-        there = None if fits(code, variable.aval.shape) else place_for(code, value, others)
-        cell = Cell(code, variable.aval) if there is None else Cell.of(code, there)
-        if there is not None:
-            code.workspace.retain(there)
-        if there is None or isinstance(value, Computed):
-            cell.put(value)
-        cells.append(cell)
+def _cells(code, variables, values=None) -> list[Cell]:
+    cells = [Cell(code, variable.aval) for variable in variables]
+    for cell, value in zip(cells, values or (), strict=False):
+        cell.put(value)
     return cells
 
 

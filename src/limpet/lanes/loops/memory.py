@@ -28,7 +28,7 @@ from limpet.lanes.code import (
     operand,
     vector,
 )
-from limpet.lanes.loops.workspace import Buffer, whole_lines
+from limpet.lanes.loops.workspace import Buffer
 from limpet.lanes.rules import is_key, numbers
 from limpet.lanes.width import lanes
 
@@ -319,13 +319,9 @@ def entry(code, value, index):
 
 def new(code, shape, dtype) -> Stored:
     """Room for an array."""
+    size = math.prod(shape) * lanes() * (1 if dtype == FLAG else dtype.itemsize)
     shape = tuple(int(length) for length in shape)
-    return Stored(shape, dtype, code.workspace.allocate(room(shape, dtype)), strides_of(shape))
-
-
-def room(shape, dtype) -> int:
-    """Bytes of the workspace that an array takes."""
-    return whole_lines(math.prod(shape) * lanes() * (1 if dtype == FLAG else dtype.itemsize))
+    return Stored(shape, dtype, code.workspace.allocate(size), strides_of(shape))
 
 
 def store(code, value) -> Stored:

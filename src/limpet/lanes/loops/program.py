@@ -9,7 +9,6 @@ from jax.extend.core import Literal
 from limpet.lanes.code import UnsupportedError
 from limpet.lanes.expanded import EXPANDED
 from limpet.lanes.loops.deferred import Unwritten, computed
-from limpet.lanes.loops.in_place import last_needs, store_over
 from limpet.lanes.loops.memory import (
     Computed,
     Known,
@@ -46,11 +45,11 @@ def run(code, closed, arguments) -> list:
         waits = waits and not fits(code, variable.aval.shape)
         return value if waits else settle(code, computed(value))
 
-    def bind(variable, value, alone=False):
+    def bind(variable, value):
         if not is_key(value) and not fits(code, value.shape):
             value = as_large(code, value)
         if isinstance(value, Computed) and uses[variable] > 1:
-            value = store_over(code, value) if alone else store(code, value)
+            value = store(code, value)
         values[variable] = value
         space.retain(value)
 
@@ -63,20 +62,14 @@ def run(code, closed, arguments) -> list:
         bind(variable, value)
     for equation in equations:
         space.collect()
-        given = Counter(atom for atom in equation.invars if not isinstance(atom, Literal))
-        code.dying = last_needs([values[a] for a, times in given.items() if uses[a] == times])
         results = _evaluate(code, equation, [read(atom) for atom in equation.invars])
-        for result in results:
-            space.retain(result)
+        for variable, result in zip(equation.outvars, results, strict=True):
+            bind(variable, ready(variable, result))
         for atom in equation.invars:
             if not isinstance(atom, Literal):
                 uses[atom] -= 1
                 if not uses[atom]:
                     space.release(values.pop(atom))
-        for variable, result in zip(equation.outvars, results, strict=True):
-            bind(variable, ready(variable, result), alone=len(results) == 1)
-        for result in results:
-            space.release(result)
     results = [read(atom) for atom in program.outvars]
     for value in values.values():
         space.release(value)

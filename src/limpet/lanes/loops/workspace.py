@@ -13,16 +13,10 @@ class Buffer:
     def __init__(self, offset: int, size: int, array: int):
         self.offset, self.size, self.users = offset, size, 0
         self.array = array  # its number: no other array ever has it
-        self.taken = False  # by another array, which is written over this one
 
     def address(self) -> str:
         """Where it begins, and whose it is; LLVM does not read the latter."""
         return f"getelementptr i8, ptr %workspace, i64 {self.offset} ; {self.array}"
-
-
-def whole_lines(size: int) -> int:
-    """So many bytes, up to the end of a line of the cache."""
-    return -(-size // LINE) * LINE
 
 
 class Workspace:
@@ -37,24 +31,19 @@ class Workspace:
 
     def allocate(self, size: int) -> Buffer:
         """A part of so many bytes."""
-        size = whole_lines(size)
+        size = -(-size // LINE) * LINE
         if not self.free.get(size):
             return self.keep(size)
         return Buffer(self.free[size].pop().offset, size, next(self.arrays))
 
     def keep(self, size: int) -> Buffer:
         """A part of so many bytes that was not used before, and will not be again."""
-        size = whole_lines(size)
+        size = -(-size // LINE) * LINE
         if self.size + size > self.most:
             raise UnsupportedError(f"programs that need more than {self.most >> 20} MB")
         self.sizes[self.size] = size
         self.size += size
         return Buffer(self.size - size, size, next(self.arrays))
-
-    def take(self, buffer: Buffer) -> Buffer:
-        """A part for an array that is written over the last one that needs it."""
-        buffer.taken = True
-        return Buffer(buffer.offset, buffer.size, next(self.arrays))
 
     def retain(self, value):
         """Keep what a value needs until it is released."""
@@ -65,14 +54,12 @@ class Workspace:
         """A value is not needed any more; what it needed may still be on its way to others."""
         for buffer in getattr(value, "buffers", ()):
             buffer.users -= 1
-            if not buffer.users and not buffer.taken:
+            if not buffer.users:
                 self.released.append(buffer)
 
     def collect(self):
         """What was released and not asked for since is free."""
         for buffer in self.released:
-            if buffer.users or buffer.taken:
-                continue
-            if buffer not in (same := self.free.setdefault(buffer.size, [])):
+            if not buffer.users and buffer not in (same := self.free.setdefault(buffer.size, [])):
                 same.append(buffer)
         self.released = []
