@@ -159,3 +159,17 @@ def test_verdicts(log_ratio, met, coin, outcome, acceptance):
     found = judge(noise, jnp.asarray(log_ratio), jnp.asarray(met))
     assert found[0] == outcome
     assert found[1] == pytest.approx(acceptance)
+
+
+def test_newtons_matrix_is_the_same_wherever_it_is_computed(monkeypatch):
+    surface = limpet.Target(lambda x: jnp.array([x @ x - 1, x[0] * x[1] + x[2] - 0.1]), eps=1e-3)
+    x = jnp.asarray(np.r_[0.0, 0.0, 0.1, np.sqrt(0.99 / 297) * np.ones(297)])
+    normals = surface.values_and_normals(x)[1]
+    start = x + 0.02 * np.random.default_rng(0).normal(size=300)
+    given = surface, start, normals, factor(normals), jnp.zeros(2), jnp.full(2, 1e-9), 8, True
+    apart = projection.project(*given)
+    monkeypatch.setattr(projection, "FEWEST_IN_ONE_PASS", 0)
+    together = projection.project(*given)
+    assert apart.landed
+    assert together.landed
+    np.testing.assert_allclose(together.x, apart.x, rtol=0, atol=1e-13)

@@ -221,7 +221,7 @@ def line(now: Progress) -> str:
         doing = f"limpet: {now.chains:,} chains, {_doing(now)}"
         return ", ".join([doing, *_before(now), *_waiting(now), *_pace(now), *elapsed])
     done, whole = _far(now)
-    share = f"limpet: {_draws(now)} ({min(done / whole, 1):.0%})"
+    share = f"limpet: {_draws(now).lstrip()} ({min(done / whole, 1):.0%})"
     accepted = [f"{figure} accepted" for figure in _acceptance(now)]
     return ", ".join([share, *_pace(now), *accepted, *_mixing(now), *elapsed])
 
