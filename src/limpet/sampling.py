@@ -332,7 +332,7 @@ def _specify(
     *,
     chains: int,
     draws: int,
-    goal: Goal | None,
+    goal: Goal | None = None,
     warmup: int | None,
     scale: Any,
     thin: int,

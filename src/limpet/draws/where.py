@@ -80,7 +80,7 @@ def _by_obstore(url) -> "ZarrStore":
     from obstore.store import from_url  # pyright: ignore[reportMissingImports]
     from zarr.storage import ObjectStore
 
-    retries = {"max_retries": 10, "retry_timeout": datetime.timedelta(seconds=PATIENCE)}
+    retries: Any = {"max_retries": 10, "retry_timeout": datetime.timedelta(seconds=PATIENCE)}
     return ObjectStore(from_url(url, retry_config=retries))
 
 
