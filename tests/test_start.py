@@ -94,8 +94,10 @@ def test_few_chains_start_on_both_pieces(chains):
 
 
 def test_few_chains_on_two_pieces_disagree():
-    with pytest.warns(limpet.MixingWarning, match=r"R-hat of x\[0\] is .*the chains disagree"):
-        limpet.sample(PIECES, ONE_SIDE, draws=100, chains=4, progress=False)
+    """Which unknown has the largest R-hat depends on the processor; x[0] tells the pieces apart."""
+    with pytest.warns(limpet.MixingWarning, match=r"R-hat of x\[\d\] is .*the chains disagree"):
+        draws = limpet.sample(PIECES, ONE_SIDE, draws=100, chains=4, progress=False)
+    assert limpet.summary(draws).variables["r_hat"].sel(variable="x[0]") > 2
 
 
 @pytest.mark.parametrize(("target", "start"), CONNECTED.values(), ids=CONNECTED)
