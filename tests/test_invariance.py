@@ -193,7 +193,7 @@ def test_the_cases_are_of_every_kind():
     assert {min(p.n for p in problems), max(p.n for p in problems)} == {2, 12}
 
 
-# Half a minute to compile each, and others of their kind are not among these.
+# Half a minute to compile each; `make test` has others of their kind, `make test-slow` has these.
 DEAR = {"travelling large", "lifted large", "lifted, dense 60"}
 
 
