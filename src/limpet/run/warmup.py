@@ -121,7 +121,8 @@ class Warmup:
         frame = self._full_frame(z, worth) if frame is None else frame
         if frame is None and same and self.quiet + 1 >= QUIET and not self.polished:
             self.polished = 1  # what was found on the way may be improved now that chains mix
-            if not self.shape.frame.is_plain:
+            # widths alone: a triangular frame would take as many rounds again for little
+            if not (self.shape.frame.is_plain or self.shape.is_full):
                 frame = self.shape.learn(z, worth, POLISHED)
         if frame is None:
             return None
