@@ -44,8 +44,9 @@ def problem(name):
 
 def run(name):
     """Seconds and effective draws of one run, in this process."""
-    import limpet
     from arviz_stats.base import array_stats
+
+    import limpet
 
     target, start, observables = problem(name)
     began = processor_seconds()
