@@ -54,6 +54,8 @@ OPERATIONS = {
     "exp and log": lambda x: jnp.stack([jnp.exp(x), jnp.log(x), jax.nn.sigmoid(x)]),
     "library": lambda x: jnp.stack([jnp.sin(x), jnp.cos(x), jnp.tanh(x), jnp.arctan2(x, x[::-1])]),
     "differences": lambda x: jnp.stack([jnp.expm1(x), jnp.log1p(x), jax.lax.erf(x)]),
+    "a table": lambda x: jnp.interp(x, jnp.linspace(-1, 2, 7), jnp.arange(7.0) ** 2),
+    "powers of two": lambda x: jnp.stack([jnp.log2(jnp.abs(x)), jnp.ldexp(x, 3), jnp.exp2(x)]),
     "powers of numbers": lambda x: jnp.abs(x[0]) ** x[1],
     "remainder": lambda x: jnp.fmod(x[0], x[1]),
     "sums": lambda x: jnp.stack([jnp.sum(x), jnp.prod(x), jnp.mean(x), jnp.cumsum(x)[1], x @ x]),

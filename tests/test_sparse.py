@@ -94,6 +94,7 @@ FUNCTIONS = {
     "a loop": lambda x: jax.lax.fori_loop(0, 3, lambda _, y: y * x[0], x[:2]),
     "vmap": lambda x: jax.vmap(lambda a: jnp.sum(a**2))(x[:4].reshape(2, 2)),
     "jit": jax.jit(lambda x: x[:2] * x[2]),
+    "a table": lambda x: jnp.interp(x, jnp.linspace(-3, 3, 7), jnp.arange(7.0) ** 2) * x[0],
     "relu": lambda x: jax.nn.relu(x[:3]) + x[1:4],
     "split": lambda x: jnp.concatenate(jnp.split(x[:4], 2)[::-1]),
     "updated": lambda x: jax.lax.dynamic_update_slice(x**2, x[:2], (1,)),

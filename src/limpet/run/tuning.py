@@ -161,7 +161,9 @@ class Tuner:
         decades = np.arange(self.record.shape[2]) / CELLS - DECADES
         for k, tunable in enumerate(self.tunables):
             half = self._half_range(tunable)
-            reach = max(half / (4 if tunable.acceptance is None else 8), 1 / CELLS)
+            # the best number of slides is ill-defined, and each is tried seldom: look at many
+            parts = 2 if tunable.whole else 4 if tunable.acceptance is None else 8
+            reach = max(half / parts, 1 / CELLS)
             blur = np.exp(-0.5 * ((decades[:, None] - decades) / reach) ** 2)
             tried, worth = self.record[k] @ blur
             known = (tried >= (ENOUGH if tunable.whole else 1)) & (

@@ -19,6 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 from jax.extend.core import Literal
 
+from limpet.lanes.expanded import HIGH, lowered
 from limpet.lanes.rules import folded, is_key
 
 MOST_TERMS = 20_000_000  # of a product of matrices that are told apart: some seconds of work
@@ -95,6 +96,8 @@ def _evaluate(equation, values, n):
 
 def _called(equation):
     """The program that an operation is another name for."""
+    if equation.primitive.name == HIGH:
+        return lowered(equation)
     for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
         if key in equation.params:
             return equation.params[key]
@@ -102,7 +105,7 @@ def _called(equation):
 
 
 CALLS = {"jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint", "custom_jvp_call"}
-CALLS |= {"custom_vjp_call", "eval_jaxpr"}
+CALLS |= {"custom_vjp_call", "eval_jaxpr", HIGH}
 
 
 def _branches(equation, values, n):
