@@ -25,10 +25,12 @@ FLAGGED = ("largest", "smallest", "largest of a table")
 # XLA of jaxlib 0.10 finds the remainder of 0 by 0 (598), or their quotient (1689), both made of no
 # whole numbers, as it compiles it, which ends the process
 FATAL = {598, 1689}
+NEWER = hasattr(jax.lax, "polynomial_p")  # than 0.10
+# XLA of jaxlib 0.12 takes 0 divided by itself for 1, which in JAX without `jit`, and here, is -1
+ITSELF = {623, 3822} if NEWER else set()
 # names of other releases of JAX for jit, remat2 and copy; and three that are never traced in these
 UNSEEN = {"pjit", "checkpoint", "copy_p", "closed_call", "eval_jaxpr", "expand_dims"}
 UNSEEN |= {"limpet_plan"}  # of sparse constraints: tests/test_sparse.py
-NEWER = hasattr(jax.lax, "polynomial_p")  # than 0.10
 UNSEEN |= EXPANDED - ({HIGH} if NEWER else set())  # of diffrax: tests/test_diffrax.py
 UNSEEN |= {"lt_to", "le_to"} if NEWER else {"polynomial", "one_minus_square"}
 
@@ -103,7 +105,7 @@ def assert_same(found, wanted: programs.Value, relative, note):
 
 def check_programs(first, size, compilers=COMPILERS):
     """Values; nine of ten programs are native."""
-    seeds = [seed for seed in range(first, first + BATCH) if seed not in FATAL]
+    seeds = [seed for seed in range(first, first + BATCH) if seed not in FATAL | ITSELF]
     made = {seed: programs.program(seed, size) for seed in seeds}
     refused = check(made, programs.points(24, size), compilers, relative=1e-11)
     assert len(refused) <= 0.1 * len(compilers) * BATCH, refused
