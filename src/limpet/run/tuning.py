@@ -31,7 +31,6 @@ ENOUGH = 20  # proposals below which nothing is known
 NEARLY = 0.95  # of the best is as good as the best
 HELPED = 0.95  # the same of numbers of slides, where symmetries follow: draws owe them the rest
 BESIDE = 1.0  # slides that a draw costs beside its own: random numbers, the first force, collecting
-ROUNDING = 1e-9
 MOVED = 0.1  # decades by which a size changes that is not settled
 WATCHED = 32  # coordinates that are judged by: as many as R-hat is told of
 MOST_FOR_WIDEST = 512  # coordinates up to which the widest direction is looked for
@@ -60,8 +59,7 @@ class Tuner:
         self.widest = np.full(n, n**-0.5)  # a unit vector
         self.narrowed = 0.0  # 1 once sizes are known, 2 once numbers of slides are
         steps = 2 * NARROWING if rounds is None else min(2 * NARROWING, max(1, rounds - 1))
-        # by which `narrowed` grows in a round; rounded up, or thirds would not add up to 2
-        self.pace = 2 / steps + ROUNDING
+        self.pace = 2 / steps  # by which `narrowed` grows in a round
         self.worth = 0.0  # effective draws per slide, as found last
 
     SNAPSHOT = ("record", "centres", "jumps", "variances", "widest", "narrowed", "worth")
