@@ -4,8 +4,8 @@
     python -m bench.defaults --against old/src        # and another, by turns
     python -m bench.defaults --only "30 beads" --turns 3
 
-Each run is a process of its own that has compiled nothing before. Effective draws are those of the
-slowest of the observables of `bench.kernels`.
+Each run is a process of its own that has compiled nothing before; this one only starts them, and
+imports no limpet. Effective draws are those of the slowest of the observables of `bench.kernels`.
 """
 
 from bench.timing import pin, processor_seconds
@@ -22,9 +22,10 @@ import tempfile
 from pathlib import Path
 
 EPS = 0.01
-FROM_KERNELS = ("two spheres", "ellipsoid-sphere", "torus", "trimer", "posterior")
-CHAINS = ("10 beads", "30 beads", "60 beads")
-MODELS = (*FROM_KERNELS, "populations", *CHAINS, "quadratics")
+MODELS = (
+    *("two spheres", "ellipsoid-sphere", "torus", "trimer", "posterior"),
+    *("populations", "10 beads", "30 beads", "60 beads", "quadratics"),
+)
 FEWER = {"quadratics": {"chains": 32}}  # 128 would take ten minutes
 
 

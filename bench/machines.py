@@ -63,7 +63,11 @@ class Inline:
 
 
 def cost_of_a_task(model: str) -> dict[str, float]:
-    """CPU milliseconds of the coordinator and megabytes, each way, of a task of one second."""
+    """CPU milliseconds of the coordinator and megabytes, each way, of a task.
+
+    Of one of some seconds: tasks get longer the more time the coordinator spends on them, and here
+    the worker's is in that.
+    """
     target, start, thin = MODELS[model]()
     inline, marks = Inline(), []
 
