@@ -50,6 +50,22 @@ def test_points_of_other_shapes():
     assert same.on_vectors(Layout.of(X)) is same
 
 
+def test_a_run_goes_through_functions_a_few_times():
+    calls = {"q": 0, "log_density": 0}
+
+    def q(x):
+        calls["q"] += 1
+        return jnp.array([x @ x - 1])
+
+    def log_density(x):
+        calls["log_density"] += 1
+        return -(x[0] ** 2)
+
+    target = limpet.Target(q, 0.05, log_density=log_density)
+    limpet.sample(target, X, draws=5, chains=3, warmup=5)
+    assert max(calls.values()) <= 4  # twice to check them, and their derivatives
+
+
 def test_frozen_functions_go_by_what_they_compute():
     def make(factor):
         return limpet.Target(lambda x: factor * two(x), 0.1).freeze(X)

@@ -312,7 +312,9 @@ class Target:
                     PrecisionWarning,
                 )
             check_indices(name, function, x, *self.more)
-            frozen[name] = Frozen(digest(jaxpr, function, x, *self.more), function)
+            fixed = not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((x, self.more)))
+            fingerprint = digest(jaxpr, function, x, *self.more)
+            frozen[name] = Frozen(fingerprint, function, jaxpr if fixed else None)
         trace("the derivative of q", self.values_and_normals, x, remedy=FIRST_REMEDY)
         scale = self.scale if self.has_fixed_eps or isinstance(x, Tracer) else self.eps_at(x)
         kept = moves.freeze(self.symmetries, x, *self.more)

@@ -295,14 +295,26 @@ def short_floats(jaxpr: Any) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class Frozen:
-    """A function that is equal to another if both compute the same."""
+    """A function that is equal to another if both compute the same.
+
+    Whoever uses it is given the program that JAX made of it once, for to make it again takes long:
+    a model of NumPyro's is gone through a hundred times in a run. A program does not travel to other
+    processes, which make it again.
+    """
 
     fingerprint: str
     function: Callable = dataclasses.field(compare=False)
+    program: Any = dataclasses.field(default=None, compare=False, repr=False)
 
     def __call__(self, x: Vector, *data: Any) -> Any:
         """What the function is there."""
-        return self.function(x, *data)
+        if self.program is None:
+            return self.function(x, *data)
+        given = jax.tree.leaves((x, data))
+        return jax.core.eval_jaxpr(self.program.jaxpr, self.program.consts, *given)[0]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Frozen, (self.fingerprint, self.function)
 
 
 @dataclasses.dataclass(frozen=True)
