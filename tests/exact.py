@@ -472,9 +472,10 @@ def _waves(path):
 
 def _ratios(kernel, target, path, share):
     """More functions of X and Y that change sign with time: the parts of acceptance ratios."""
-    local = jax.jit(jax.vmap(_local, in_axes=(None, 0)), compiler_options=RUN_ONCE)
-    points = [local(target, x) for x in path.x]
-    values, normals, level = (np.stack(part) for part in zip(*points, strict=True))
+    points, chains, n = path.x.shape
+    with quickly():
+        local = mapped(functools.partial(_local, target))(path.x.reshape(-1, n))
+    values, normals, level = (part.reshape(points, chains, *part.shape[1:]) for part in local)
     step = np.diff(path.x, axis=0)
 
     def across(gram, transposed):

@@ -57,6 +57,7 @@ def run(*arguments):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_every_part_runs():
     run("-c", PARTS)  # in a process of its own, for parts keep to one core
 

@@ -47,7 +47,8 @@ def test_slides_on_a_surface(m):
     check(identities.hard(kernel, problem.target, begin, z))
 
 
-@pytest.mark.parametrize("m", [pytest.param(m, marks=pytest.mark.slow) for m in (1, 60)] + [33])
+@pytest.mark.slow  # XLA takes half a minute for it
+@pytest.mark.parametrize("m", [1, 33, 60])
 def test_a_step_is_that_of_xla(m):
     """A trajectory of two slides: where it ends, and what became of it."""
     problem = exact.dense_problem(m, seed=m)

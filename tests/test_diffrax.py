@@ -53,7 +53,7 @@ def by_lanes(function, points, registers=None):
     ("controller", "adjoint", "registers"),
     # every pair of two settings; to compile the others by XLA takes a minute more
     [
-        ("fixed", "forward", 4),
+        pytest.param("fixed", "forward", 4, marks=pytest.mark.slow),
         ("PID", "forward", None),
         pytest.param("fixed", "direct", None, marks=pytest.mark.slow),
         pytest.param("PID", "direct", 4, marks=pytest.mark.slow),

@@ -211,7 +211,9 @@ def difference_of_bonds(closed, name="lifted"):
     return difference(framed, hand, kernel, (identities.STAY,), points, name != "lifted")
 
 
-@pytest.mark.parametrize(("name", "closed"), [("lifted", True), ("sas", False)])
+@pytest.mark.parametrize(
+    ("name", "closed"), [("lifted", True), pytest.param("sas", False, marks=pytest.mark.slow)]
+)
 def test_moves_in_bonds_are_those_of_the_target_written_in_them(name, closed):
     worst, accepted = difference_of_bonds(closed, name)
     assert worst < 1e-8
@@ -387,7 +389,7 @@ def test_a_chain_keeps_its_exact_law_in_bonds():
 # Forests.
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(
     st.integers(10, 24),
     st.integers(0, 6),

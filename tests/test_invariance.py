@@ -193,13 +193,19 @@ def test_the_cases_are_of_every_kind():
     assert {min(p.n for p in problems), max(p.n for p in problems)} == {2, 12}
 
 
-# Half a minute to compile each; `make test` has others of their kind, `make test-slow` has these.
+# `make test` has four of each kind, and all that are alone of theirs; `make test-slow` the others,
+# and those that take half a minute to compile each.
 DEAR = {"travelling large", "lifted large", "lifted, dense 60"}
+FIRST = 4
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[pytest.mark.slow] * (case in DEAR)) for case in CASES]
-)
+def marks(case):
+    kind = case.rstrip("0123456789")
+    alike = [each for each in CASES if each.rstrip("0123456789") == kind]
+    return [pytest.mark.slow] * (case in DEAR or case in alike[FIRST:])
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, marks=marks(case)) for case in CASES])
 def test_the_exact_law_is_kept(case):
     problem, kernel = CASES[case]
     seed = list(CASES).index(case)

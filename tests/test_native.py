@@ -173,21 +173,29 @@ STARTS = {two_spheres: [1.0, 0.0, 0.0], ellipsoid_sphere: [1.0, 0.0, 0.0]}
 STARTS |= {beads: CASES["beads"].start}
 
 
-@pytest.mark.parametrize("q", STARTS)
+KERNELS = {
+    "sas": limpet.SAS(),
+    "travelling": limpet.SAS(slide_probability=0.2, trajectory=3),
+    "surface": limpet.SurfaceSampler(),
+    "lifted": limpet.Lifted(steps=3, step_size=0.5),  # longer ones are chaotic
+    "walk": limpet.RandomWalk(),
+}
+# every sampler and every model; XLA takes ten seconds for each of the others
+FIRST = {("travelling", two_spheres), ("walk", two_spheres), ("sas", ellipsoid_sphere)}
+FIRST |= {("surface", ellipsoid_sphere), ("lifted", beads), ("sas", beads)}
+
+
 @pytest.mark.parametrize(
-    "kernel",
+    ("name", "q"),
     [
-        limpet.SAS(),
-        limpet.SAS(slide_probability=0.2, trajectory=3),
-        limpet.SurfaceSampler(),
-        limpet.Lifted(steps=3, step_size=0.5),  # longer ones are chaotic
-        limpet.RandomWalk(),
+        pytest.param(name, q, marks=[pytest.mark.slow] * ((name, q) not in FIRST))
+        for name in KERNELS
+        for q in STARTS
     ],
-    ids=repr,
 )
-def test_steps_are_those_of_xla(q, kernel):
+def test_steps_are_those_of_xla(name, q):
     """Also those that are compiled quickly, as other tests have them."""
-    width, steps = 32, 64
+    kernel, width, steps = KERNELS[name], 32, 64
     starts = limpet.find_start(limpet.Target(q, 0.05), STARTS[q], count=width, seed=1)
     target = limpet.Target(q, 0.05).freeze(jnp.asarray(starts[0]))
     states = tile.first_states(kernel, target, starts)

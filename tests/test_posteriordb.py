@@ -36,6 +36,7 @@ def test_eight_schools_by_numpyro():
     check(schools(draws.posterior), bayes.SCHOOLS_TRUTH)
 
 
+@pytest.mark.slow  # a target made of PyMC's model is sampled in test_models as well
 def test_eight_schools_by_pymc():
     target = limpet.from_pymc(bayes.eight_schools_in_pymc())
     draws = limpet.sample(target, draws=2_000, progress=False)

@@ -455,7 +455,7 @@ KERNELS = {
 }
 
 
-@pytest.mark.parametrize("beads", [33, 100, 1000])
+@pytest.mark.parametrize("beads", [33, pytest.param(100, marks=pytest.mark.slow), 1000])
 @pytest.mark.parametrize("name", KERNELS)
 def test_chains_keep_their_law(name, beads):
     problem, target = chain(beads, 0.05)

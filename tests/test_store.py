@@ -380,7 +380,7 @@ def whole_run():
     return sample(draws=30_000)
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("code", [errno.ENOSPC, pytest.param(errno.EDQUOT, marks=pytest.mark.slow)])
 def test_a_full_disk_stops_the_run_and_keeps_what_was_committed(path, code, monkeypatch):
     with monkeypatch.context() as patch:
         refuse_writes(patch, code, after=150)
