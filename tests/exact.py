@@ -23,7 +23,6 @@ import scipy.stats
 
 import limpet
 from limpet.engine import Example, program
-from limpet.engine.xla import RUN_ONCE
 from limpet.kernels.noise import Noise
 from limpet.kernels.states import Move
 

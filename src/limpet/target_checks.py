@@ -297,9 +297,9 @@ def short_floats(jaxpr: Any) -> str | None:
 class Frozen:
     """A function that is equal to another if both compute the same.
 
-    Whoever uses it is given the program that JAX made of it once, for to make it again takes long:
-    a model of NumPyro's is gone through a hundred times in a run. A program does not travel to other
-    processes, which make it again.
+    Whoever uses it is given the program that JAX made of it once: to go through a model of
+    NumPyro's takes long, and a run does it dozens of times. Programs do not travel to other
+    processes, which go through the function itself.
     """
 
     fingerprint: str
