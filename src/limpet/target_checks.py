@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.extend.core import jaxpr_as_fun
 
 from limpet.engine.memory import in_words, spare_bytes
 from limpet.errors import InputError, real_array
@@ -310,8 +311,7 @@ class Frozen:
         """What the function is there."""
         if self.program is None:
             return self.function(x, *data)
-        given = jax.tree.leaves((x, data))
-        return jax.core.eval_jaxpr(self.program.jaxpr, self.program.consts, *given)[0]
+        return jaxpr_as_fun(self.program)(*jax.tree.leaves((x, data)))[0]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Frozen, (self.fingerprint, self.function)
