@@ -215,6 +215,20 @@ def test_steps_are_those_of_xla(name, q):
         np.testing.assert_allclose(ours.x[:, :5], others.x[:, :5], atol=1e-10)
 
 
+def test_arrays_may_be_in_any_order():
+    chains, turns = 5, 3
+    rng = np.random.default_rng(0)
+    constants, carry, given = (
+        rng.normal(size=shape) for shape in ((2, 4), (chains, 2, 4), (chains, turns, 4))
+    )
+    one = constants, carry[0], given[0, 0]
+    go = lanes.scan(lambda c, s, x: (s + jnp.outer(c @ x, x), s @ x), *one)
+    wanted = go(constants, carry, given)
+    found = go(*map(np.asfortranarray, (constants, carry, given)))
+    for a, b in zip(jax.tree.leaves(wanted), jax.tree.leaves(found), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_what_cannot_be_taken_apart_is_left_to_xla():
     def circle_by_eigenvalues(x):
         return jnp.array([jnp.linalg.eigvalsh(jnp.outer(x, x))[-1] - 1])

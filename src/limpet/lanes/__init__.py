@@ -99,7 +99,8 @@ def scan(
         fixed, state, fed = given[:count], given[count : count + size], given[count + size :]
         chains, turns = np.shape(fed[0])[:2]
         fixed = [np.ascontiguousarray(a, t) for a, t in zip(fixed, types, strict=False)]
-        state = [np.array(a, t) for a, t in zip(state, types[count:], strict=False)]
+        # the code knows how far apart chains are, and takes the numbers of one to be in order
+        state = [np.array(a, t, order="C") for a, t in zip(state, types[count:], strict=False)]
         fed = [_rows(a, t) for a, t in zip(fed, types[count + size :], strict=True)]
         made = jax.tree.leaves(over)
         if not made or made[0].shape[:2] != (chains, turns):
