@@ -26,7 +26,9 @@ from limpet.kernels.noise import Noise
 from limpet.kernels.states import Outcome, State
 from limpet.run import tile
 
-STEP = 2e-3  # of the finite differences, in standard deviations of the noise
+# Of the finite differences, in standard deviations of the noise: near folds longer ones err by more
+# than 1e-8, and shorter ones magnify what Newton leaves, which is more with many unknowns.
+STEP, LONGER_STEP, MANY = 5e-4, 2e-3, 10
 STENCIL = {-3: -1, -2: 9, -1: -45, 1: 45, 2: -9, 3: 1}  # sixth order; divide by 60
 
 
@@ -186,16 +188,16 @@ def log_proposal(kernel, target, states, z, choice, directions, basis):
     `directions` are those of z that a proposal depends on, `basis` those that it moves in; the
     density is the Gaussian of z along the former over the Jacobian of the map to the latter.
     """
-    d = directions.shape[1]
+    d, step = directions.shape[1], STEP if len(z) < MANY else LONGER_STEP
     known, columns = np.ones(z.shape[-1], bool), []
     for i in range(d):
         column = 0.0
         for k, weight in STENCIL.items():
-            shifted = z + k * STEP * directions[:, i]
+            shifted = z + k * step * directions[:, i]
             ends, info = go(kernel, target, states, shifted, choice)
             known &= info.outcome == Outcome.ACCEPTED
             column = column + weight * ends.x
-        columns.append(column / (60 * STEP))
+        columns.append(column / (60 * step))
     jacobian = np.einsum("niw,njw->wij", basis, np.stack(columns, axis=1))
     t = np.einsum("niw,nw->iw", directions, z)
     gaussian = -np.sum(t**2, axis=0) / 2 - d * np.log(2 * np.pi) / 2
