@@ -36,7 +36,7 @@ def generators(seed: int, tile_index: int, width: int) -> Generator:
     """The generators of a tile's chains."""
     words = np.random.SeedSequence(seed, spawn_key=(tile_index,)).generate_state(2 * width, "u8")
     position, stride = words.reshape(width, 2).T
-    return Generator(position, stride | 1)
+    return Generator(jnp.asarray(position), jnp.asarray(stride | 1))
 
 
 def generator_from(key: PRNGKeyArray) -> Generator:

@@ -30,10 +30,10 @@ FADING = 0.5  # of what was known a round ago
 TINY = 1e-300
 ENOUGH = 20  # proposals below which nothing is known
 NEARLY = 0.95  # of the best is as good as the best
-# The same of numbers of slides. Of these the largest is taken up to FEW, for a run has as many
-# draws as were asked for, and each tells more then; slides of a small model take less time than
-# compiling it. Where symmetries follow the smallest is taken, for draws owe them the rest.
-LONGER, FEW, HELPED = 0.97, 12, 0.95
+# Of numbers of slides that are as good the largest up to this is taken, for a run has as many draws
+# as were asked for, and each tells more then; slides of a small model take less time than compiling
+# it. Where symmetries follow the smallest is taken, for draws owe them the rest.
+FEW = 12
 BESIDE = 1.0  # slides that a draw costs beside its own: random numbers, the first force, collecting
 MOVED = 0.1  # decades by which a size changes that is not settled
 WATCHED = 32  # coordinates that are judged by: as many as R-hat is told of
@@ -197,7 +197,7 @@ class Tuner:
             elif tunable.whole:
                 # the number is ill-defined: what it was may be as good
                 as_good[k] = np.interp(before[k], decades, value) >= best
-                good = value >= (HELPED if helped else LONGER) * value.max()
+                good = value >= best
                 few = (slides <= FEW) | (decades <= decades[value.argmax()])
                 self.centres[k] = decades[good].min() if helped else decades[good & few].max()
             else:
