@@ -1,8 +1,8 @@
 """Shapes are checked as they are written; what one process has compiled is there for the others.
 
 Most of what tests compile runs for a moment: it is compiled quickly, and runs at half its speed.
-What runs once is limpet's own compiler's then, for XLA takes longest. Tests marked `optimized`
-have programs as users do: those of the compiler, and those that sample for long.
+Tests marked `optimized` have programs as users do: those of the compiler, and those that sample for
+long.
 """
 
 import gc

@@ -1,4 +1,4 @@
-"""Programs that run once, for many points: by XLA, or by lanes if they are large."""
+"""Programs that run once, for many points: by lanes, or by XLA if these refuse."""
 
 import signal
 import threading
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from limpet import lanes
 from limpet.engine import of_rows, rows
 
-pytestmark = pytest.mark.optimized  # compiled quickly, small programs are not XLA's
+pytestmark = pytest.mark.optimized  # so that small programs alone are compiled quickly
 
 TURNS = 3_000  # of a loop: enough operations for a large program
 
@@ -33,10 +33,6 @@ def refused(factor, x):
     return many(factor, x + 0 * jnp.fft.fft(x).real)
 
 
-def shifted(factor, x, by):
-    return (x + by * jnp.linalg.eigvalsh(jnp.eye(2))[0],)
-
-
 @pytest.mark.parametrize("function", [few, many, refused])
 @pytest.mark.parametrize("apart", [False, True])
 @settings(max_examples=5)
@@ -48,11 +44,19 @@ def test_of_any_number_of_rows(function, apart, count):
     np.testing.assert_allclose(found["sum"], 3 * x.sum(axis=1), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("function", [few, many])
-def test_what_only_xla_can_do_is_done_before(function):
-    x, by = np.ones((70, 5)), np.arange(70.0)
-    found = of_rows(function, np.float64(2.0), x, by, apart=True, prepare=shifted)
-    np.testing.assert_allclose(found["sum"], 2 * 5 * (1 + by))
+@pytest.mark.parametrize(("function", "quick"), [(few, True), (many, False), (refused, None)])
+def test_small_programs_are_compiled_quickly_and_large_ones_well(function, quick, monkeypatch):
+    made = []
+
+    def compiled(text, *, quick, unroll=True, compile=rows.compiled):
+        made.append(quick)
+        return compile(text, quick=quick, unroll=unroll)
+
+    monkeypatch.setattr(rows, "compiled", compiled)
+    monkeypatch.setenv("LIMPET_CACHE", "")
+    rows._compile.cache_clear()
+    of_rows(function, np.float64(3.0), np.ones((3, 6)), apart=False)
+    assert made == ([] if quick is None else [quick])
 
 
 def test_which_programs_are_large():

@@ -242,7 +242,7 @@ def test_chains_whose_search_failed_begin_where_others_do(count):
     assert starts.shape == (count, 2)
     assert np.all(starts.sum(axis=1) <= 1.2)
     assert np.allclose(np.linalg.norm(starts, axis=1), 1)
-    assert len(np.unique(starts, axis=0)) > 1
+    assert len(np.unique(starts, axis=0)) > count // 16  # of three, all but one may fail
     with pytest.raises(limpet.StartError, match="outside the walls"):
         limpet.find_start(inside, guess, count, jitter=0)
     with pytest.raises(limpet.StartError, match=r"1 of 1 searches .* outside the walls"):

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 from models import torus
+from scipy.optimize import isotonic_regression
 
 import limpet
 from limpet.paper import ellipsoid_sphere, two_spheres
 from limpet.paper.sokal import windowed_time
-from limpet.run.tuning import NEIGHBOURS, Tuner
+from limpet.run.tuning import NEIGHBOURS, Tuner, _falling
 
 pytestmark = pytest.mark.optimized
 
@@ -143,3 +144,23 @@ def test_every_sampler_leaves_the_number_of_slides_to_warm_up_if_asked(kernel, n
     found = sample("torus", kernel=kernel).attrs["parameters"][name]
     assert isinstance(found, int)
     assert 2 <= found <= 20
+
+
+def test_acceptance_is_fitted_as_never_rising_with_size():
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        tried = rng.integers(0, 5, size=40).astype(float)  # of some sizes nothing is known
+        worth, seen = tried * rng.random(40), tried > 0
+        expected = isotonic_regression(
+            worth[seen] / tried[seen], weights=tried[seen], increasing=False
+        )
+        found = _falling(tried, worth)
+        np.testing.assert_allclose(found[seen], expected.x)
+        assert (np.diff(found) <= 0).all()
+        assert not found[np.flatnonzero(seen)[-1] + 1 :].any()
+
+
+def test_a_size_that_few_lucky_trials_speak_for_is_not_taken():
+    tried, worth = np.full(20, 100.0), np.repeat([100.0, 60.0], 10)
+    tried[15], worth[15] = 2, 2.0
+    assert np.flatnonzero(_falling(tried, worth) >= 0.8).max() == 9

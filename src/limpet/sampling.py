@@ -359,7 +359,7 @@ def _specify(
         sizes=tuple(name for tunable in kernel.tunables for name in tunable.names),
         width=width,
         chunk=chunk_length(layout, chains, width),
-        constraints=jax.eval_shape(target.values, jnp.zeros(layout.size)).shape[0],
+        constraints=jax.eval_shape(target.values, np.zeros(layout.size)).shape[0],
         layout=layout,
         target=None,
         limpet_version=version("limpet"),

@@ -19,28 +19,16 @@ BATCH = 64  # rows side by side by XLA; fixed, so that the bits of one depend on
 Function = Callable[..., Any]  # constants, one row of each array -> a pytree
 
 
-def _as_they_are(constants: Any, *row: Any) -> tuple[Any, ...]:
-    return row
+def of_rows(function: Function, constants: Any, *rows: np.ndarray, apart: bool) -> Any:
+    """`function(constants, *row)` of each row, as NumPy's arrays.
 
-
-def of_rows(
-    function: Function,
-    constants: Any,
-    *rows: np.ndarray,
-    apart: bool,
-    prepare: Function = _as_they_are,
-) -> Any:
-    """`function(constants, *prepare(constants, *row))` of each row, as NumPy's arrays.
-
-    Small programs are XLA's. Large ones are `limpet.lanes`' if that can do them: XLA would take
-    long to compile them, and all rows would wait for the last of their batch. So are small ones
-    where JAX was told to compile quickly. What only XLA can do is to be in `prepare`. `apart`: XLA
-    takes one row after the other.
+    By `limpet.lanes`, small programs compiled quickly, for compiling is what takes their time: XLA
+    takes several times as long. By XLA what lanes refuse; `apart`: one row after the other.
     """
     leaves, tree = jax.tree.flatten(constants)
     shapes = tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
     row_shapes = tuple((a.shape[1:], a.dtype) for a in rows)
-    program = _compile(function, prepare, tree, shapes, row_shapes, apart)
+    program = _compile(function, tree, shapes, row_shapes, apart)
     parts = [
         program(constants, *(a[first : first + BATCH] for a in rows))
         for first in range(0, len(rows[0]), BATCH)
@@ -49,48 +37,38 @@ def of_rows(
 
 
 @functools.lru_cache(maxsize=64)
-def _compile(
-    function: Function, prepare: Function, tree: Any, shapes: Any, row_shapes: Any, apart: bool
-) -> Function:
+def _compile(function: Function, tree: Any, shapes: Any, row_shapes: Any, apart: bool) -> Function:
     constants = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*each) for each in shapes])
     row = [jax.ShapeDtypeStruct(*each) for each in row_shapes]
-    prepared = jax.eval_shape(prepare, constants, *row)
 
     def step(constants: Any, carry: Any, row: Any) -> tuple[Any, Any]:
         return carry, function(constants, *row)
 
-    by_xla = functools.partial(_padded, function, prepare, apart)
-    if not (lanes.is_quick() or lanes.is_large(step, constants, (), prepared)):
-        return by_xla
+    quick = not lanes.is_large(step, constants, (), row)
+    how = {"keep": load_or_make, "compiled": compiled, "quick": quick}
     try:
-        scan = lanes.scan(step, constants, (), prepared, keep=load_or_make, compiled=compiled)
+        scan = lanes.scan(step, constants, (), row, **how)
     except lanes.UnsupportedError:
-        return by_xla
+        return functools.partial(_padded, function, apart)
 
     def run(constants: Any, *rows: np.ndarray) -> Any:
-        if prepare is not _as_they_are:
-            rows = _padded(_as_they_are, prepare, False, constants, *rows)
         _, outputs = interruptible(scan)(constants, (), [a[:, None] for a in rows])
         return jax.tree.map(lambda a: a[:, 0], outputs)
 
     return run
 
 
-def _padded(
-    function: Function, prepare: Function, apart: bool, constants: Any, *rows: np.ndarray
-) -> Any:
+def _padded(function: Function, apart: bool, constants: Any, *rows: np.ndarray) -> Any:
     """A batch by XLA, filled up with copies of its last row."""
     count = len(rows[0])
     full = [np.pad(a, [(0, BATCH - count)] + [(0, 0)] * (a.ndim - 1), "edge") for a in rows]
-    results = _batch(function, prepare, apart, constants, *full)
+    results = _batch(function, apart, constants, *full)
     return jax.tree.map(lambda a: np.asarray(a)[:count], results)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2), compiler_options=RUN_ONCE)
-def _batch(function: Function, prepare: Function, apart: bool, constants: Any, *rows: Any) -> Any:
-    def one(*row: Any) -> Any:
-        return function(constants, *prepare(constants, *row))
-
+@functools.partial(jax.jit, static_argnums=(0, 1), compiler_options=RUN_ONCE)
+def _batch(function: Function, apart: bool, constants: Any, *rows: Any) -> Any:
+    one = functools.partial(function, constants)
     if apart:
         return jax.lax.map(lambda row: one(*row), rows)
     return jax.vmap(one)(*rows)

@@ -49,14 +49,13 @@ def find_peaks(
 ) -> np.ndarray:
     """`count` starts, from the guesses, perturbed where there are fewer of them."""
     as_given = jitter == 0 or len(guesses) >= count
-    key = jax.random.key(seed)
     chains = np.arange(count)
     best: Any = None
     for attempt in range(1 if as_given else ATTEMPTS):
         size = jitter * 0.5**attempt
         sizes = np.where(chains < len(guesses), 0.0, size)
-        found = _climb(target, key, guesses, chains, sizes, 0.0 if as_given else jitter, forced)
-        key = jax.random.fold_in(key, attempt)
+        noise = normal_numbers(seed, attempt, chains, 2 * guesses.shape[1])
+        found = _climb(target, guesses, noise, sizes, 0.0 if as_given else jitter, forced)
         if best is None:
             best = found
         else:
@@ -79,7 +78,7 @@ def find_peaks(
             f" {np.array2string(best.x[bad], precision=4, threshold=12)}. Start nearer to where the"
             " data can be fitted."
         )
-    _warn_of_bad_fit(target, key, best, forced)
+    _warn_of_bad_fit(target, best, forced)
     rows = np.where(good, chains, np.flatnonzero(good)[chains % good.sum()])
     return best.start[rows]
 
@@ -92,48 +91,49 @@ def _is_good(peak: Any) -> np.ndarray:
     return peak.usable & has_mass & (level >= level.max() - ABSURD_DEPTH * n)
 
 
+def normal_numbers(seed: int, kind: int, chains: np.ndarray, count: int) -> np.ndarray:
+    """So many for each chain, which depend on the seed, the kind of search and the chain alone."""
+    each = [np.random.default_rng((seed, kind, chain)) for chain in chains]
+    return np.stack([rng.standard_normal(count) for rng in each])
+
+
+def usual_sizes(points: np.ndarray) -> np.ndarray:
+    """Of the numbers of each point: their root mean square, or 1 if all are zero."""
+    rms = np.sqrt(np.mean(points**2, axis=1))
+    return np.where(rms > 0, rms, 1.0)
+
+
 def _climb(
     target: Target,
-    key: Any,
     guesses: np.ndarray,
-    chains: np.ndarray,
+    noise: np.ndarray,
     sizes: np.ndarray,
     spread: float,
     forced: bool,
     weight: float = 1.0,
 ) -> Any:
-    """A search for each chain: a Peak of arrays."""
-    origin = guesses[chains % len(guesses)]
-    constants = target, jax.random.key_data(key), np.float64(spread), np.float64(weight)
+    """A search for each row of noise, from a guess perturbed by so much: a Peak of arrays."""
+    origin = guesses[np.arange(len(noise)) % len(guesses)]
+    scale = usual_sizes(origin)
+    noise, more = np.hsplit(noise, 2)
+    begin = origin + (sizes * scale)[:, None] * noise
+    constants = target, np.float64(spread), np.float64(weight)
     function = _search if forced else _search_without_gradient
     # one at a time by XLA: see limpet.engine.xla
-    return of_rows(function, constants, origin, sizes, chains, apart=True, prepare=_perturb)
+    return of_rows(function, constants, begin, scale, more, apart=True)
 
 
-def _perturb(constants: Any, guess: Vector, size: Any, chain: Any) -> tuple[Any, ...]:
-    """A guess, where its search begins, and normal numbers for where a chain begins."""
-    key = jax.random.fold_in(jax.random.wrap_key_data(constants[1]), chain)
-    noise, more = jax.random.normal(key, (2, len(guess)))
-    rms = jnp.linalg.norm(guess) / np.sqrt(len(guess))
-    scale = jnp.where(rms > 0, rms, 1.0)
-    return guess, guess + size * scale * noise, scale, more
+def _search(constants: Any, begin: Vector, scale: Any, noise: Vector) -> Peak:
+    return _climb_once(True, constants, begin, scale, noise)
 
 
-def _search(constants: Any, guess: Vector, begin: Vector, scale: Any, noise: Vector) -> Peak:
-    return _climb_once(True, constants, guess, begin, scale, noise)
+def _search_without_gradient(constants: Any, begin: Vector, scale: Any, noise: Vector) -> Peak:
+    return _climb_once(False, constants, begin, scale, noise)
 
 
-def _search_without_gradient(
-    constants: Any, guess: Vector, begin: Vector, scale: Any, noise: Vector
-) -> Peak:
-    return _climb_once(False, constants, guess, begin, scale, noise)
-
-
-def _climb_once(
-    forced: bool, constants: Any, guess: Vector, begin: Vector, scale: Any, noise: Vector
-) -> Peak:
+def _climb_once(forced: bool, constants: Any, begin: Vector, scale: Any, noise: Vector) -> Peak:
     """Damped Gauss-Newton on |q/eps|^2 / 2 - weight l; without the gradient of l, if need be."""
-    target, _, spread, weight = constants
+    target, spread, weight = constants
 
     def height(x: Vector, values: Any, log_density: Any) -> Any:
         level = weight * log_density - jnp.sum(values**2) / 2
@@ -179,15 +179,14 @@ def _climb_once(
     return Peak(x, start, square, jnp.where(is_near, there, level), mass, usable)
 
 
-def _warn_of_bad_fit(target: Target, key: Any, peaks: Any, forced: bool) -> None:
+def _warn_of_bad_fit(target: Target, peaks: Any, forced: bool) -> None:
     """Warn if no x fits the data as well as eps says, by the chi-square of the best fit."""
     n = peaks.x.shape[1]
     m = jax.eval_shape(target.values, peaks.x[0]).size
     if m <= n or not target.has_fixed_eps:
         return
     best = peaks.x[np.argmin(np.where(peaks.usable, peaks.square, np.inf))][None]
-    none, first = np.zeros(1), np.zeros(1, int)
-    fit = _climb(target, key, best, first, none, 0.0, forced, weight=0.0)
+    fit = _climb(target, best, np.zeros((1, 2 * n)), np.zeros(1), 0.0, forced, weight=0.0)
     square = float(min(fit.square[0], peaks.square[peaks.usable].min()))
     from scipy.special import gammaincc  # scipy.stats takes a second to import
 

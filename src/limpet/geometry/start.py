@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from limpet import errors
 from limpet.engine import of_rows
 from limpet.errors import LimpetWarning, StartError, warn
-from limpet.geometry.fit import ABSURD_DEPTH, find_peaks
+from limpet.geometry.fit import ABSURD_DEPTH, find_peaks, normal_numbers, usual_sizes
 from limpet.geometry.linalg import (
     damped_step,
     factor,
@@ -146,16 +146,16 @@ class _Searches:
 
     def __init__(self, target: Target, guesses: np.ndarray, seed: int, jitter: float) -> None:
         self.target, self.guesses, self.jitter = target, guesses, jitter
-        self.key = jax.random.key(seed)
+        self.seed = seed
 
     def _search(self, kind: int, chains: np.ndarray, sizes: Any) -> Any:
         """Searches for these chains, of guesses perturbed by so much: a Search of arrays."""
-        key = jax.random.fold_in(self.key, kind)
         origin = self.guesses[chains % len(self.guesses)]
-        sizes = np.broadcast_to(self.jitter * sizes, chains.shape)
-        constants = self.target, jax.random.key_data(key)
+        noise = normal_numbers(self.seed, kind, chains, origin.shape[1])
+        sizes = np.broadcast_to(self.jitter * sizes, chains.shape)[:, None]
+        begin = origin + sizes * usual_sizes(origin)[:, None] * noise
         apart = is_apart(self.target, origin[0])
-        return of_rows(_search, constants, origin, sizes, chains, apart=apart, prepare=_perturb)
+        return of_rows(_search, self.target, origin, begin, noise, apart=apart)
 
     def reach(self, needed: int, spare: int) -> Points:
         """The surface from every guess, again and again with smaller perturbations."""
@@ -240,19 +240,8 @@ def is_absurd(level: np.ndarray, usual: float, n: int) -> np.ndarray:
     return level < usual - ABSURD_DEPTH * n
 
 
-def _perturb(
-    constants: tuple[Target, Any], guess: Vector, size: Float[Array, ""], chain: Int[Array, ""]
-) -> tuple[Vector, Vector, Vector]:
-    """A guess, where a chain's search begins, and the normal numbers that make the difference."""
-    key = jax.random.wrap_key_data(constants[1])
-    noise = jax.random.normal(jax.random.fold_in(key, chain), guess.shape)
-    rms = jnp.linalg.norm(guess) / np.sqrt(len(guess))
-    return guess, guess + size * jnp.where(rms > 0, rms, 1.0) * noise, noise
-
-
-def _search(constants: tuple[Target, Any], guess: Vector, start: Vector, noise: Vector) -> Search:
+def _search(target: Target, guess: Vector, start: Vector, noise: Vector) -> Search:
     """Levenberg-Marquardt from a perturbed guess, with steps across the surface only."""
-    target, _ = constants
 
     def is_on_surface(x: Vector, values: Values, normals: Normals) -> Bool[Array, ""]:
         slope = lengths(normals)

@@ -69,6 +69,7 @@ def scan(
     registers: int | None = None,
     chains: int = MANY,
     compiled: Callable[..., bytes] = machine.compiled,
+    quick: bool = False,
 ) -> Callable:
     """Compile `carry, output = step(constants, carry, input)` for many chains and many turns.
 
@@ -82,13 +83,15 @@ def scan(
     work is done for them. `keep(key, make)` may return the bytes that it kept under this key, or
     else `make()`: they are machine code. With `registers`, all arrays of more entries than that are
     kept in memory, also where the program is small. `chains` is how many there will be, about.
-    `compiled` does what `machine.compiled` does, perhaps elsewhere.
+    `compiled` does what `machine.compiled` does, perhaps elsewhere. `quick` is for programs that
+    run shortly; all are compiled so where JAX was told to (`is_quick`).
     """
+    quick = quick or is_quick()
     program, shapes = jax.make_jaxpr(step, return_shape=True)(constants, carry, inputs)
     count, size = len(jax.tree.leaves(constants)), len(jax.tree.leaves(carry))
     with _refusing():
         function = _loaded(
-            _code(program, count, size, carry, zero, keep, registers, chains, compiled)
+            _code(program, count, size, carry, zero, keep, registers, chains, compiled, quick)
         )
     variables: list[Any] = program.jaxpr.invars
     types = [variable.aval.dtype for variable in variables]
@@ -133,7 +136,7 @@ def zeros(function: Callable, *arguments):
     return jax.tree.unflatten(jax.tree.structure(shapes), found)
 
 
-def _code(program, count, size, carry, zero, keep, registers, chains, compiled) -> bytes:
+def _code(program, count, size, carry, zero, keep, registers, chains, compiled, quick) -> bytes:
     """The machine code of a program: on numbers if these are few, or many are zero; else loops.
 
     Plans are there to be loops.
@@ -143,15 +146,17 @@ def _code(program, count, size, carry, zero, keep, registers, chains, compiled) 
             masks = _masks(carry, zero())
             sparse = any(mask.ndim > 1 and 2 * mask.sum() > mask.size for mask in masks)
             if sparse or operations.count(program) <= MOST_NUMBERS:
-                key = _key(program, count, size, *(np.packbits(mask).tobytes() for mask in masks))
+                bits = [np.packbits(mask).tobytes() for mask in masks]
+                key = _key(program, quick, count, size, *bits)
                 make = functools.partial(operations.written, program, count, size, masks)
-                return keep(key, lambda: compiled(make(), quick=is_quick()))
+                return keep(key, lambda: compiled(make(), quick=quick))
     registers = loops.REGISTERS if registers is None else registers
     most_lanes = MANY if chains > FEW else FEW
     sizes = count, size, registers, most_lanes
     make = functools.partial(operations.written_as_loops, program, *sizes)
     # loops that gain by it are written with several turns at once
-    return keep(_key(program, *sizes), lambda: compiled(make(), quick=is_quick(), unroll=False))
+    key = _key(program, quick, *sizes)
+    return keep(key, lambda: compiled(make(), quick=quick, unroll=False))
 
 
 def _masks(carry, zero) -> list[np.ndarray]:
@@ -189,10 +194,10 @@ def _entry(array, axes):
     return [array.ctypes.data, *strides, *[0] * (2 - axes)]
 
 
-def _key(program, *sizes):
+def _key(program, quick, *sizes):
     """What machine code depends on, beside the processor: the program and how it is compiled."""
     here = Path(__file__).parent
-    parts = [llvm.llvm_version_info, is_quick(), *sizes, fingerprint_of(program)]
+    parts = [llvm.llvm_version_info, quick, *sizes, fingerprint_of(program)]
     parts += [file.read_text() for file in sorted(here.rglob("*.py"))]
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 

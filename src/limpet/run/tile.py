@@ -64,8 +64,7 @@ def blocks_at_once(width: int, block: int) -> int:
 
 def first_states(kernel: Kernel, target: Target, starts) -> State:
     """The chains' first states."""
-    states = of_rows(_start, (kernel, target), np.asarray(starts), apart=True)
-    return jax.tree.map(jnp.asarray, states)
+    return of_rows(_start, (kernel, target), np.asarray(starts), apart=True)
 
 
 def _start(constants, x) -> State:

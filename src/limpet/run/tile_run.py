@@ -8,9 +8,9 @@ import pickle
 import time
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from limpet.engine import of_rows
 from limpet.frame import to_coordinates
 from limpet.geometry.bonds import bonds_of
 from limpet.kernels import noise
@@ -90,7 +90,7 @@ class TileRun:
         frame = self.warmup.shape.frame._replace(centre=0.0)
         forest = None if self.bonds is None else self.bonds.forest
         reach = np.linalg.norm(to_coordinates(frame, forest, points), axis=1)
-        return states._replace(reach=jnp.maximum(states.reach, reach))
+        return states._replace(reach=np.maximum(states.reach, reach))
 
     @property
     def chains(self) -> range:
@@ -214,7 +214,7 @@ class TileRun:
         last = jax.tree.map(np.asarray, self.states)
         if self.warmup.shape.frame.is_plain and self.bonds is None:
             return self.first_states, last
-        x = np.asarray(jax.vmap(self.framed.point)(self.states.x))
+        x = of_rows(_point, self.framed, last.x, apart=False)
         return jax.tree.map(np.asarray, self._states_at(self.starts)), last._replace(x=x)
 
     def figures(self) -> dict[str, np.ndarray]:
@@ -278,6 +278,10 @@ def _resume(made_of, snapshot):
     return run
 
 
+def _point(target: Target, z):
+    return target.point(z)
+
+
 def _named(stem, parts):
     """Arrays by the name of their field; a field that has several numbers those after the first."""
     return {
@@ -289,5 +293,5 @@ def _named(stem, parts):
 
 def _read(snapshot, stem, like):
     """The same as these with other arrays."""
-    arrays = [jnp.asarray(snapshot[name]) for name in _named(stem, like)]
+    arrays = [snapshot[name] for name in _named(stem, like)]
     return jax.tree.unflatten(jax.tree.structure(like), arrays)

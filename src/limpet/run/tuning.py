@@ -6,10 +6,11 @@ mean squared distance that proposals went, for it makes successive points least 
 almost as good the smallest is taken, whose proposals fail less. Where a Hard move is a trajectory
 of several slides, these are to be accepted in four cases of five. There are to be as many of them
 as give the most effective draws per slide in the slowest direction, of coordinates and of the
-widest one. Long trajectories are tried less often, and by neighbours together, for chains that are
-computed side by side wait for the longest. Soft moves are to be accepted in two cases of five, as
-the paper has it. Off and On moves change sides, for which any small size will do: theirs is lowered
-if half of them are refused, and else left alone.
+widest one; of numbers almost as good the largest is taken. Long trajectories are tried less often,
+and by neighbours together, for chains that are computed side by side wait for the longest. Soft
+moves are to be accepted in two cases of five, as the paper has it. Off and On moves change sides,
+for which any small size will do: theirs is lowered if half of them are refused, and else left
+alone. Where a size is of several moves, each of them is to be accepted as often as that.
 """
 
 import numpy as np
@@ -29,7 +30,10 @@ FADING = 0.5  # of what was known a round ago
 TINY = 1e-300
 ENOUGH = 20  # proposals below which nothing is known
 NEARLY = 0.95  # of the best is as good as the best
-HELPED = 0.95  # the same of numbers of slides, where symmetries follow: draws owe them the rest
+# Of numbers of slides that are as good the largest up to this is taken, for a run has as many draws
+# as were asked for, and each tells more then; slides of a small model take less time than compiling
+# it. Where symmetries follow the smallest is taken, for draws owe them the rest.
+FEW = 12
 BESIDE = 1.0  # slides that a draw costs beside its own: random numbers, the first force, collecting
 MOVED = 0.1  # decades by which a size changes that is not settled
 WATCHED = 32  # coordinates that are judged by: as many as R-hat is told of
@@ -50,8 +54,9 @@ class Tuner:
         self.width, n = shape
         self.coordinates = np.unique(np.linspace(0, n - 1, min(n, WATCHED)).round().astype(int))
         cells = int(2 * DECADES * CELLS) + 1
-        # of each tunable and cell: proposals, and what they were worth in all
-        self.record = np.zeros((len(self.tunables), 2, cells))
+        # of each tunable, each of its moves and cell: proposals, and what they were worth in all
+        most = max((len(tunable.moves) for tunable in self.tunables), default=1)
+        self.record = np.zeros((len(self.tunables), most, 2, cells))
         self.centres = np.zeros(len(self.tunables))  # decades from the sizes given
         # of each direction: squared distances in all, by cell of the number of slides; variance
         self.jumps = np.zeros((len(self.coordinates) + 1, cells))
@@ -131,62 +136,73 @@ class Tuner:
             squares = variances[:, None, None] * total / max(np.var(z, axis=(0, 1)).sum(), TINY)
         self.variances = variances if not self.variances.any() else (variances + self.variances) / 2
         for k, tunable in enumerate(self.tunables):
-            mine = np.isin(move, tunable.moves)
-            if tunable.whole:  # what the number is worth is seen with steps of the right size only
-                mine &= np.abs(offsets[0] - self.centres[0]) < ALIKE
-            cell = np.rint((offsets[k][mine] + DECADES) * CELLS).astype(int)
-            worth = (total if tunable.acceptance is None else trace.acceptance)[mine]
-            self.record[k, 0] += np.bincount(cell, minlength=self.record.shape[2])
-            self.record[k, 1] += np.bincount(cell, worth, minlength=self.record.shape[2])
-            if tunable.whole:
+            cells = np.rint((offsets[k] + DECADES) * CELLS).astype(int)
+            worth = total if tunable.acceptance is None else trace.acceptance
+            for record, one in zip(self.record[k], tunable.moves, strict=False):
+                mine = move == one
+                if tunable.whole:  # what it is worth is seen with steps of the right size only
+                    mine &= np.abs(offsets[0] - self.centres[0]) < ALIKE
+                tried = np.bincount(cells[mine], minlength=record.shape[1])
+                record += tried, np.bincount(cells[mine], worth[mine], minlength=len(tried))
                 for jumps, square in zip(self.jumps, squares, strict=True):
-                    jumps += np.bincount(cell, square[mine], minlength=len(jumps))
-        before = self.centres.copy()
-        self._narrow(HELPED if trace.tally is not None else 1.0)
+                    if tunable.whole:
+                        jumps += np.bincount(cells[mine], square[mine], minlength=len(jumps))
+        moved = self._narrow(helped=trace.tally is not None)
         if len(self.widest) <= MOST_FOR_WIDEST:
             rows = z[:, 1:].reshape(-1, z.shape[2])
             self.widest = np.linalg.eigh(np.atleast_2d(np.cov(rows, rowvar=False)))[1][:, -1]
-        settled = self.narrowed >= 2 or not any(t.whole for t in self.tunables)
+        # thirds do not add up to 1 or 2 in floats
+        settled = self.narrowed > 1 + any(t.whole for t in self.tunables) - self.pace / 2
         self.narrowed = min(self.narrowed + self.pace, 2.0)
-        return settled and bool((np.abs(self.centres - before) <= MOVED).all())
+        return settled and not moved
 
     def _directions(self, z: np.ndarray) -> np.ndarray:
         """What is watched of points (chain, step, number), a row (chain, step) for each."""
         return np.stack([*np.moveaxis(z[:, :, self.coordinates], 2, 0), z @ self.widest])
 
-    def _narrow(self, share: float):
-        """Find the best sizes; of numbers of slides the smallest that is worth this share of it."""
-        decades = np.arange(self.record.shape[2]) / CELLS - DECADES
+    def _narrow(self, helped: bool) -> bool:
+        """Find the best sizes, `helped` by symmetries or not; whether some are quite others."""
+        before, as_good = self.centres.copy(), np.zeros(len(self.centres), bool)
+        decades = np.arange(self.record.shape[-1]) / CELLS - DECADES
         for k, tunable in enumerate(self.tunables):
             half = self._half_range(tunable)
             # the best number of slides is ill-defined, and each is tried seldom: look at many
-            parts = 2 if tunable.whole else 4 if tunable.acceptance is None else 8
-            reach = max(half / parts, 1 / CELLS)
+            reach = max(half / (2 if tunable.whole else 4), 1 / CELLS)
             blur = np.exp(-0.5 * ((decades[:, None] - decades) / reach) ** 2)
-            tried, worth = self.record[k] @ blur
+            record = self.record[k].sum(axis=0)
+            tried, worth = record @ blur
             known = (tried >= (ENOUGH if tunable.whole else 1)) & (
                 tunable.may_grow | (decades <= 0)
             )
-            if self.record[k, 0].sum() < ENOUGH or not known.any() or not half:
+            if record[0].sum() < ENOUGH or not known.any() or not half:
                 continue
             value = np.where(known, worth / np.maximum(tried, 1), 0.0)
             if tunable.whole:
                 slides = _turn(tunable, self.given[tunable.names[0]], decades)
-                slides = (self.record[k, 0] * slides) @ blur / np.maximum(tried, 1)
+                slides = (record[0] * slides) @ blur / np.maximum(tried, 1)
                 effective = self._effective(self.jumps @ blur / np.maximum(tried, 1))
                 value = np.where(known, effective / (np.maximum(slides, 1) + BESIDE), 0.0)
                 self.worth = float(value.max())
                 self.record[k] *= FADING  # of other step sizes
                 self.jumps *= FADING
+            elif tunable.acceptance is not None:
+                # of several moves the one that is accepted least
+                moves = [each for each in self.record[k] if each[0].sum() >= ENOUGH]
+                value = np.min([_falling(*each) for each in moves or [record]], axis=0) * known
             best = NEARLY * value.max()
             if not best:  # no proposal succeeded: the steps are too large
                 self.centres[k] = decades[known].min()
             elif tunable.acceptance is not None:
                 self.centres[k] = decades[value >= min(tunable.acceptance, best)].max()
             elif tunable.whole:
-                self.centres[k] = decades[value >= share * value.max()].min()
+                # the number is ill-defined: what it was may be as good
+                as_good[k] = np.interp(before[k], decades, value) >= best
+                good = value >= best
+                few = (slides <= FEW) | (decades <= decades[value.argmax()])
+                self.centres[k] = decades[good].min() if helped else decades[good & few].max()
             else:
                 self.centres[k] = decades[value >= best].min()
+        return bool(((np.abs(self.centres - before) > MOVED) & ~as_good).any())
 
     def _effective(self, distances):
         """Effective draws in a draw of the slowest direction, from mean squared distances."""
@@ -228,6 +244,21 @@ class Tuner:
 def _even(k, trial):
     """Numbers between 0 and 1 for these trials of a tunable."""
     return (0.5 + GOLDEN[k] * trial) % 1
+
+
+def _falling(tried, worth):
+    """The mean worth by cell, fitted so that it never rises from one to the next.
+
+    The fit is that of least squares. So no size looks better than smaller ones by luck. Cells not
+    tried are as those beside them; beyond the last one that was, nothing is worth anything.
+    """
+    seen = np.flatnonzero(tried)
+    count, total = (np.cumsum([0.0, *each[seen]]) for each in (tried, worth))
+    cells = np.triu(np.ones((len(seen), len(seen)), bool))  # from j to k
+    means = (total[1:] - total[:-1, None]) / np.where(cells, count[1:] - count[:-1, None], 1)
+    highest = np.maximum.accumulate(np.where(cells, means, 0.0)[:, ::-1], axis=1)[:, ::-1]
+    fit = np.diagonal(np.minimum.accumulate(highest, axis=0))
+    return np.interp(np.arange(len(tried)), seen, fit, right=0.0)
 
 
 def _mostly_small(half, even):
