@@ -26,8 +26,14 @@ class StoreSink(DrawSink):
     def __init__(self, store: Store):
         super().__init__(store.specification)
         self.store = store
-        self.chunks = [TileChunks(store, k) for k in range(self.specification.tiles)]
-        self.commits = Commits(store, self.specification.tiles)
+        self.chunks = {k: TileChunks(store, k) for k in self._tiles}
+        self.commits = Commits(store, len(self._tiles), rarely=store.is_lent)
+
+    @property
+    def _tiles(self):
+        """All, or the one that is held alone."""
+        one = self.store.tile
+        return range(self.specification.tiles) if one is None else [one]
 
     def __exit__(self, *_):
         self.commits.close()
@@ -66,7 +72,7 @@ class StoreSink(DrawSink):
 
         `begin` makes the tile of an index, at its start.
         """
-        return [self.restore_tile(begin, k) for k in range(self.specification.tiles)]
+        return [self.restore_tile(begin, k) for k in self._tiles]
 
     def restore_tile(self, begin: Callable[[int], TileRun], k: int) -> TileRun:
         """One of them."""
@@ -91,6 +97,21 @@ class StoreSink(DrawSink):
             message = damaged_tile(home, run, k, wrong)
             warn(f"{message}: these chains {after}, {same}.", LimpetWarning)
         return tile
+
+    def take_back(self, tile: TileRun):
+        """Bring a tile to where others have brought it; their draws are not looked at again."""
+        intact, wrong = self.store.states_of(tile.index)
+        if not intact:
+            message = damaged_tile(self.store.home, self.specification, tile.index, wrong)
+            raise StoreError(f"{message}: limpet.resume(store, target) makes their draws again.")
+        tile.restore(intact[0].arrays)
+        self.store.go_on(tile.index, intact[0])
+        self.know(tile)
+
+    def know(self, tile: TileRun):
+        """Take note that the store has a tile as it is."""
+        self.chunks[tile.index] = TileChunks(self.store, tile.index)
+        self.commits.know(tile)
 
     def _check_draws(self, k, state):
         """Refuse a state if a draw that it tells of is damaged."""
