@@ -1,9 +1,9 @@
 """What a task costs the coordinator of a run by an executor, and what a second process is worth.
 
 `python -m bench.machines` prints both, for docs/machines.md. The first is CPU time: of all threads
-of the process that coordinates a pool of one worker, beside what its tasks take there, and the bytes
-that go each way. Tasks are of about a second. The second is draws per second of pools of one and of
-two processes, by the clock, so the machine should be otherwise idle.
+of the process that coordinates a pool of one worker, beside what its tasks take there, and bytes
+that go each way. Tasks are of about a second. The second is draws per second of pools of one and
+of two processes, by the clock, so the machine should be otherwise idle.
 """
 
 import argparse

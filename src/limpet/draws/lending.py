@@ -57,9 +57,7 @@ class InStore(NamedTuple):
         run, counter = task.take(packed, index, self.starts)
         with StoreSink(store) as sink:
             if counter is not None and counter == states.newest(store.home, index):
-                store.counters[index] = counter
-                store.go_on(index, states.State(counter, run.figures()))
-                sink.know(run)
+                sink.know(run, counter)
             else:
                 sink.take_back(run)
             run.wait(waited)
@@ -89,10 +87,7 @@ class Lender:
 
     def snapshot(self, index: int) -> dict[str, np.ndarray]:
         """A lent tile as it last was in the store."""
-        intact, wrong = states.read_all(self.store.home, self.store.specification, index)
-        if not intact:
-            raise StoreError("; ".join(wrong))
-        return intact[0].arrays
+        return states.read_last(self.store.home, self.store.specification, index).arrays
 
     def take_back(self, tile: TileRun):
         """Bring a tile up to date that nobody writes to any more."""

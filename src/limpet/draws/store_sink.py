@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import xarray as xr
 
-from limpet.draws import arrays
+from limpet.draws import arrays, states
 from limpet.draws.chunks import TileChunks
 from limpet.draws.commits import Commits
 from limpet.draws.home import DamagedError
@@ -27,7 +27,7 @@ class StoreSink(DrawSink):
         super().__init__(store.specification)
         self.store = store
         self.chunks = {k: TileChunks(store, k) for k in self._tiles}
-        self.commits = Commits(store, len(self._tiles), rarely=store.is_lent)
+        self.commits = Commits(store, len(self._tiles), store.is_lent)
 
     @property
     def _tiles(self):
@@ -100,17 +100,23 @@ class StoreSink(DrawSink):
 
     def take_back(self, tile: TileRun):
         """Bring a tile to where others have brought it; their draws are not looked at again."""
-        intact, wrong = self.store.states_of(tile.index)
-        if not intact:
-            message = damaged_tile(self.store.home, self.specification, tile.index, wrong)
-            raise StoreError(f"{message}: limpet.resume(store, target) makes their draws again.")
-        tile.restore(intact[0].arrays)
-        self.store.go_on(tile.index, intact[0])
-        self.know(tile)
+        home, run, k = self.store.home, self.specification, tile.index
+        try:
+            state = states.read_last(home, run, k)
+        except DamagedError as error:
+            message = damaged_tile(home, run, k, [str(error)])
+            raise StoreError(
+                f"{message}: limpet.resume(store, target) makes their draws again, bit for bit."
+            ) from None
+        tile.restore(state.arrays)
+        self.know(tile, state.counter)
 
-    def know(self, tile: TileRun):
-        """Take note that the store has a tile as it is."""
-        self.chunks[tile.index] = TileChunks(self.store, tile.index)
+    def know(self, tile: TileRun, counter: int):
+        """Take note that the store has a tile as it is, in its state of this number."""
+        k, store = tile.index, self.store
+        store.counters[k] = counter
+        store.go_on(k, State(counter, tile.figures()))
+        self.chunks[k] = TileChunks(store, k)
         self.commits.know(tile)
 
     def _check_draws(self, k, state):

@@ -11,9 +11,9 @@ Where that is, a folder or elsewhere, its `limpet.draws.home.Home` alone knows. 
 tile's draws there first and its state last. Each tile has files of its own, and only a tile's state
 says what of them counts.
 
-One process writes to all tiles, or several to one tile each: jobs, or workers whom the one process
-has lent its tiles (`limpet.draws.lending`). A tile's states are counted, and who finds another count
-than the last of its own stops: somebody else has gone on with the tile.
+One process writes to all tiles, or several to one tile each: jobs, or workers to whom the one
+process has lent its tiles (`limpet.draws.lending`). A tile's states are counted, and who finds
+another count than the last of its own stops: somebody else has gone on with the tile.
 """
 
 import contextlib

@@ -114,7 +114,7 @@ class Coordinator:
         self.error: BaseException | None = None
         self.seconds = SHORTEST  # of a task
         self.standings = [tile.standing() for tile in tiles]
-        self._since = [(tile.since, now.seconds) for tile, now in zip(tiles, self.standings)]
+        self._since = [(tile.since, sum(tile.times.values())) for tile in tiles]
         self._states: dict[int, bytes] = {}  # of tiles that go by message, as they last came
         self._came: dict[int, float] = {}  # when tiles last came back
         self._behind: set[int] = set()  # tiles that have advanced since they were brought up here
@@ -206,6 +206,7 @@ class Coordinator:
         except concurrent.futures.CancelledError as cancelled:
             error = cancelled
         if error is not None:
+            self._unsure = True
             if self._until is None:
                 self._send_again(k, sent.lost, error)
             return
@@ -228,7 +229,7 @@ class Coordinator:
         """Take in what a task has made."""
         self.standings[k], self._came[k] = answer.standing, time.perf_counter()
         self._behind.add(k)
-        if answer.state:
+        if answer.draws is not None:
             self._states[k] = answer.state
             if self.sink.resumable:
                 self._bring_up(k)
@@ -249,15 +250,24 @@ class Coordinator:
                 self._bring_up(k)
 
     def _bring_up(self, k):
-        lent = self.lender is not None and k in self.lender.lent
-        state = self.lender.snapshot(k) if lent else task.unpack_state(self._states[k])
-        self.tiles[k].restore(state)
+        if self.lender is not None and k in self.lender.lent:
+            snapshot = self.lender.snapshot(k)
+        else:
+            snapshot = task.unpack_state(self._states[k])
+        self.tiles[k].restore(snapshot)
         self._behind.discard(k)
 
     def _take_back(self, k):
         assert self.lender is not None
-        self.lender.take_back(self.tiles[k])
-        self.standings[k] = self.tiles[k].standing()
+        tile, told = self.tiles[k], self.standings[k].step
+        self.lender.take_back(tile)
+        if tile.step < told:
+            raise StoreError(
+                f"Chains {tile.chains[0]} to {tile.chains[-1]} have made {told:,} steps, but the"
+                f" store has only the first {tile.step:,}: what workers have written is not to be"
+                " seen here. Give a store that is the same for all, then go on with limpet.resume."
+            )
+        self.standings[k] = tile.standing()
         self._behind.discard(k)
 
     def close(self):
@@ -277,7 +287,6 @@ class Coordinator:
         self.standings = [tile.standing() for tile in self.tiles]
 
     def _send_again(self, k, lost, error):
-        self._unsure = True
         if lost == RETRIES:
             raise self._refusal(f"lost a task {lost + 1} times", error) from error
         self._submit(k, lost + 1)

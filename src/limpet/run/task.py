@@ -54,7 +54,7 @@ class Answer(NamedTuple):
     worker: str  # who did it: machine, process and thread
     standing: Standing | None = None
     state: bytes = b""  # what the tile needs to go on: nobody has to look into it
-    draws: dict[str, Draws] = {}  # by group
+    draws: dict[str, Draws] | None = None  # by group, if they are sent
     away: str = ""  # why it could not use the store, if it was to
     error: str = ""
 
