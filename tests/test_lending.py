@@ -26,9 +26,11 @@ class Noting(Inline):
     def act(self, future, function, arguments):
         """Do it, changed, and keep both."""
         *first, given, seconds = arguments
-        self.tasks.append((*first, self.change(given), seconds))
-        self.answers.append(function(*self.tasks[-1]))
-        future.set_result(self.answers[-1])
+        changed = (*first, self.change(given), seconds)
+        answer = function(*changed)
+        self.tasks.append(changed)
+        self.answers.append(answer)
+        future.set_result(answer)
 
     @property
     def lent(self):
@@ -78,9 +80,11 @@ def test_only_a_few_numbers_come_back(tmp_path, by_threads, kind):
 
 
 def test_draws_by_need(tmp_path):
-    asked = OPTIONS | {"draws": None, "ess": 8_000}
+    asked = OPTIONS | {"draws": None, "ess": 60_000}
     draws = sample(tmp_path / "run.zarr", Noting(), **asked)
-    assert_same(draws, limpet.sample(make_target(), START, **asked))
+    alone = limpet.sample(make_target(), START, **asked)
+    assert draws.posterior.to_dataset().identical(alone.posterior.to_dataset())
+    assert draws.posterior.sizes["draw"] > 462  # of the first stage
 
 
 @pytest.mark.parametrize("what", ["nothing", "copy", "another run", "unknown address"])
@@ -106,7 +110,8 @@ def test_a_store_that_workers_do_not_see(tmp_path, by_threads, what):
     assert check(path).intact
     assert (True, False) in executor.lent
     assert (False, True) in executor.lent
-    assert sum(bool(answer.away) for answer in executor.answers) == 1
+    # the two tiles that were under way
+    assert 1 <= sum(bool(answer.away) for answer in executor.answers) <= 2
     if what == "copy":
         assert not (elsewhere / sessions.PLACE).exists()
         assert limpet.open(elsewhere).posterior.sizes["draw"] == 0

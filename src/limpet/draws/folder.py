@@ -41,14 +41,10 @@ class Folder(Home):
 
     def __init__(self, path: Path):
         self.path = path
+        self.address = str(path.absolute())  # the same everywhere, as a rule, where it is shared
 
     def __str__(self):
         return str(self.path)
-
-    @property
-    def address(self) -> str:
-        """Its whole path: where file systems are shared, it is often the same everywhere."""
-        return str(self.path.absolute())
 
     def exists(self) -> bool:
         """Whether there is anything, be it a link to nowhere."""

@@ -148,6 +148,7 @@ class Store:
 
     def ask_to_stop(self):
         """Let tasks end at their next commit."""
+        self.check_session()
         if self.session is not None:
             with self.home.explaining("write to"):
                 sessions.write(self.home, self.session, stop=True)
