@@ -55,6 +55,7 @@ class Measured:
     def submit(self, function, *arguments):
         """Have a task done and timed."""
         future, measured = Future(), self.pool.submit(timed, function, *arguments)
+        future.set_running_or_notify_cancel()  # it cannot be called back
         measured.add_done_callback(lambda done: self._take(done, future))
         return future
 

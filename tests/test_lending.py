@@ -204,6 +204,10 @@ def test_two_coordinators(tmp_path, by_threads):
     path, url, tried = tmp_path / "run.zarr", f"memory://{tmp_path}", []
 
     class Meanwhile(Inline):
+        def __init__(self, meanwhile):
+            super().__init__()
+            self.meanwhile = meanwhile
+
         def act(self, future, function, arguments):
             if self.count == 4:
                 task._KEPT.clear()
@@ -217,13 +221,9 @@ def test_two_coordinators(tmp_path, by_threads):
     def take_over():
         return limpet.resume(url, make_target(), **again)
 
-    executor = Meanwhile()
-    executor.meanwhile = refused
-    assert_same(sample(path, executor), by_threads)
-    executor = Meanwhile()
-    executor.meanwhile = take_over
+    assert_same(sample(path, Meanwhile(refused)), by_threads)
     with pytest.raises(limpet.StoreError, match="another process has gone on"):
-        sample(url, executor)
+        sample(url, Meanwhile(take_over))
     assert_same(tried[1], by_threads)
     assert_same(limpet.open(url), by_threads)
     assert check(url).intact
