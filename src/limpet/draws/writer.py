@@ -286,6 +286,7 @@ class Store:
         if self.tile is None and self.home.locks:
             return
         if states.newest(self.home, tile) != self.counters.get(tile, -1):
+            self._still_there()  # if it is not, that is what to say
             chains = self.specification.chains_of(tile)
             raise GoneOnError(
                 f"store={str(self.home)!r}: another process has gone on with chains {chains[0]} to"
