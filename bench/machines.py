@@ -1,25 +1,29 @@
 """What a task costs the coordinator of a run by an executor, and what a second process is worth.
 
-`python -m bench.machines` prints both, for docs/machines.md. The first is CPU time of one thread:
-an executor whose one worker is in the same thread packs tasks and answers as a pool of processes
-does, and takes the time of the coordinator's side. The second is draws per second of pools of one
-and of two processes, by the clock, so the machine should be otherwise idle.
+`python -m bench.machines` prints both, for docs/machines.md. The first is CPU time: of all threads
+of the process that coordinates a pool of one worker, beside what its tasks take there, and bytes
+that go each way. Tasks are of about a second. The second is draws per second of pools of one and
+of two processes, by the clock, so the machine should be otherwise idle.
 """
 
 import argparse
+import io
 import multiprocessing
 import pickle
+import tempfile
 import time
 from concurrent.futures import Future, ProcessPoolExecutor
+from pathlib import Path
 
 import jax.numpy as jnp
 
 import limpet
+from limpet.run import executors
 from limpet.run.signals import on_interruption
 
 CHAINS = 512  # four tiles
 SECONDS = 20.0  # of draws that are timed
-TASKS = 12  # that are counted, after warm-up
+TASKS = 24  # that are counted, after warm-up
 
 
 def circle():
@@ -41,50 +45,75 @@ def beads():
 MODELS = {"circle": circle, "beads": beads}
 
 
-class Inline:
-    """One worker, in the thread of the coordinator; the time and bytes that go to its tasks."""
+class Measured:
+    """An executor's tasks, the CPU time that they take there, and the bytes that go each way."""
 
-    def __init__(self):
+    def __init__(self, pool: ProcessPoolExecutor):
+        self.pool = pool
         self.tasks, self.working, self.sent, self.back = 0, 0.0, 0, 0
 
     def submit(self, function, *arguments):
-        """Do a task at once; packing it and unpacking its answer are the coordinator's work."""
-        task, future = pickle.dumps(arguments), Future()
-        began = time.thread_time()
-        answer = pickle.dumps(function(*pickle.loads(task)))
-        self.working += time.thread_time() - began
-        self.tasks, self.sent, self.back = (
-            self.tasks + 1,
-            self.sent + len(task),
-            self.back + len(answer),
-        )
-        future.set_result(pickle.loads(answer))
+        """Have a task done and timed."""
+        future, measured = Future(), self.pool.submit(timed, function, *arguments)
+        future.set_running_or_notify_cancel()  # it cannot be called back
+        measured.add_done_callback(lambda done: self._take(done, future))
         return future
 
+    def _take(self, done: Future, future: Future):
+        answer, working, sent, back = done.result()
+        self.tasks, self.working = self.tasks + 1, self.working + working
+        self.sent, self.back = self.sent + sent, self.back + back
+        future.set_result(answer)
 
-def cost_of_a_task(model: str) -> dict[str, float]:
-    """CPU milliseconds of the coordinator and megabytes, each way, of a task.
 
-    Of one of some seconds: tasks get longer the more time the coordinator spends on them, and here
-    the worker's is in that.
-    """
+class Count(io.RawIOBase):
+    """A file that is but counted."""
+
+    size = 0
+
+    def write(self, data):
+        """Count."""
+        self.size += memoryview(data).nbytes
+        return memoryview(data).nbytes
+
+
+def size_of(value) -> int:
+    """Bytes of it as a message."""
+    counted = Count()
+    pickle.dump(value, counted)
+    return counted.size
+
+
+def timed(function, *arguments):
+    """What a function returns, the CPU seconds that it took, and bytes in and out."""
+    began = time.process_time()
+    answer = function(*arguments)
+    return answer, time.process_time() - began, size_of(arguments), size_of(answer)
+
+
+def cost_of_a_task(model: str, store: Path | None) -> dict[str, float]:
+    """CPU milliseconds of the coordinator and megabytes, each way, of a task."""
     target, start, thin = MODELS[model]()
-    inline, marks = Inline(), []
+    marks = []
+    executors.LONGEST = executors.SHORTEST  # else tasks get longer the more they cost
+    spawned = multiprocessing.get_context("spawn")
+    with on_interruption(lambda _: None), ProcessPoolExecutor(1, spawned) as pool:
+        measured = Measured(pool)
 
-    def watch(now):
-        if now.phase == "draws":
-            marks.append((time.thread_time(), inline.working, inline.tasks, inline.sent))
-            marks[-1] += (inline.back,)
-        return not marks or inline.tasks - marks[0][2] < TASKS
+        def watch(now):
+            if now.phase == "draws":
+                seen = (time.process_time(), measured.working, measured.tasks)
+                marks.append((*seen, measured.sent, measured.back))
+            return not marks or measured.tasks - marks[0][2] < TASKS
 
-    with on_interruption(lambda _: None):
-        options = {"chains": CHAINS, "draws": 5_000, "warmup": 100, "thin": thin}
-        limpet.sample(target, start, executor=inline, workers=1, progress=watch, **options)
+        options = {"chains": CHAINS, "draws": 3_000, "warmup": 100, "thin": thin, "store": store}
+        limpet.sample(target, start, executor=measured, progress=watch, **options)
     cpu, working, tasks, sent, back = (b - a for a, b in zip(marks[0], marks[-1], strict=True))
     return {
         "tasks": tasks,
-        "ms": 1e3 * (cpu - working) / tasks,
-        "% of the worker's time": 100 * (cpu - working) / working,
+        "worker's s": working / tasks,
+        "ms": 1e3 * cpu / tasks,
+        "% of the worker's": 100 * cpu / working,
         "MB sent": sent / tasks / 1e6,
         "MB back": back / tasks / 1e6,
     }
@@ -116,10 +145,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=("cost", "scaling"))
     only = parser.parse_args().only
-    if only != "scaling":
-        for model in MODELS:
-            cost = cost_of_a_task(model)
-            print(model, ", ".join(f"{name} {value:.1f}" for name, value in cost.items()))
+    for model in MODELS if only != "scaling" else ():
+        for where in ("memory", "store"):
+            with tempfile.TemporaryDirectory() as folder:
+                store = Path(folder) / "run.zarr" if where == "store" else None
+                cost = cost_of_a_task(model, store)
+            figures = ", ".join(f"{name} {value:.2f}" for name, value in cost.items())
+            print(f"{model}, {where}: {figures}", flush=True)
     if only != "cost":
         one, two = (draws_per_second("beads", processes) for processes in (1, 2))
         print(f"beads: {one:,.0f} draws/s by one process, {two:,.0f} by two: {two / one:.2f} x")

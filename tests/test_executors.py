@@ -158,10 +158,10 @@ def test_a_worker_of_another_version_is_refused():
 
 
 def test_what_goes_wrong_in_a_worker_is_said(monkeypatch):
-    def fail(run, seconds):
+    def fail(run, seconds, put):
         raise MemoryError("no room")
 
-    monkeypatch.setattr(task, "_advance", fail)
+    monkeypatch.setattr(task, "advance", fail)
     with pytest.raises(
         limpet.ExecutorError, match=r"Chains \d+ to \d+ could not .* MemoryError: no room"
     ):

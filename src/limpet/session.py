@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
+from limpet.draws.lending import lender_of
 from limpet.draws.sink import DrawSink
 from limpet.errors import ExecutorError, InterruptedWarning, StoreError, StuckError
 from limpet.kernels import Kernel
@@ -98,16 +99,17 @@ class Session:
 
     def _advance(self, stop, workers, executor) -> BaseException | None:
         """Let the tiles advance until the end, and tell how far they are; the first error."""
-        how = self.tiles, self.sink.put, stop
         if executor is None:
-            scheduler = Scheduler(*how, workers)
+            scheduler = Scheduler(self.tiles, self.sink.put, stop, workers)
         else:
-            scheduler = self.reporter.coordinator = Coordinator(*how, executor, workers)
+            how = executor, workers, lender_of(self.sink)
+            scheduler = self.reporter.coordinator = Coordinator(self.tiles, self.sink, stop, *how)
         working = True
         while working:
-            drawing = self.specification.warmup == 0 or all(tile.drawing for tile in self.tiles)
-            self.reporter.tell("draws" if drawing else "warmup", stop)
+            self.reporter.look(stop)
             working = scheduler.wait(LOOK)
+        if isinstance(scheduler, Coordinator):
+            scheduler.close()
         return scheduler.error
 
     def _commit(self) -> BaseException | None:

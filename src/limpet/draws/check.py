@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 
-from limpet.draws import arrays, states
+from limpet.draws import arrays, sessions, states
 from limpet.draws.home import DRAFTS, DamagedError, Home
 from limpet.draws.reader import never_written, specification_of
 from limpet.draws.where import as_home
@@ -218,7 +218,7 @@ def _look_around(home, run, report: StoreReport):
     """Links, and files that limpet did not write."""
     every = [*arrays.draw_arrays(run).values(), arrays.start_array(run)]
     chunked = {array.name for array in every}
-    known = {"zarr.json", *metadata_of(run)}
+    known = {"zarr.json", sessions.PLACE, *metadata_of(run)}
     known |= {states.place(t, s) for t in range(run.tiles) for s in states.SLOTS}
     known |= {states.owner(t) for t in range(run.tiles)}
     for place, is_link in home.all_names():

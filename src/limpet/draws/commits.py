@@ -5,6 +5,7 @@ for the disk is bounded in time and in bytes, so memory stays flat, a stop is pr
 loses seconds. On a disk slower than the run, the run waits.
 """
 
+import collections
 import dataclasses
 import threading
 import time
@@ -37,9 +38,10 @@ class _Tile:
 class Commits:
     """The commits of a run to a store; one thread writes."""
 
-    def __init__(self, store: Store, tiles: int):
-        self.store = store
-        self.tiles = [_Tile() for _ in range(tiles)]
+    def __init__(self, store: Store, tiles: int, rarely: bool = False):
+        """Of so many tiles; `rarely` if others are asked for soon (of tasks, at their end)."""
+        self.store, self.share, self.rarely = store, WAITING / tiles, rarely
+        self.tiles: dict[int, _Tile] = collections.defaultdict(_Tile)
         self.writer = ThreadPoolExecutor(1, "limpet-store")
         self.waiting = 0  # bytes on their way
         self.written = threading.Condition()
@@ -50,7 +52,7 @@ class Commits:
 
     def know(self, tile: TileRun):
         """Take note that the store has a tile as it is."""
-        self.tiles[tile.index].moment = _moment(tile)
+        self.tiles[tile.index] = _Tile(since=time.monotonic(), moment=_moment(tile))
 
     def look(self, tile: TileRun, chunks: TileChunks):
         """Commit what a tile has made if it is time; an error of the last time comes up here."""
@@ -58,9 +60,10 @@ class Commits:
         until_next, mine.looked = max(0.0, now - mine.looked), now
         writing = mine.writing is not None and not mine.writing.done()
         took = mine.writing.result() if mine.writing is not None and not writing else 0.0
-        wait = max(min(max(SOONEST, took / SHARE), LATEST), took)
+        soonest = LATEST if self.rarely else SOONEST
+        wait = max(min(max(soonest, took / SHARE), LATEST), took)
         late = now + until_next > mine.since + (LATEST if writing else wait)
-        if late or chunks.complete_bytes(tile) > WAITING / len(self.tiles):
+        if late or chunks.complete_bytes(tile) > self.share:
             self.commit(tile, chunks)
 
     def commit(self, tile: TileRun, chunks: TileChunks):
@@ -85,7 +88,7 @@ class Commits:
 
     def finish(self):
         """Wait until everything is written."""
-        for tile in self.tiles:
+        for tile in list(self.tiles.values()):
             if tile.writing is not None:
                 tile.writing.result()
 

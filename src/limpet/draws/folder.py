@@ -25,6 +25,7 @@ except ImportError:  # Windows has no such locks
     fcntl = None
 
 OPEN_AT_ONCE = 64  # drafts on their way to the disk together, which is faster than one by one
+BUSY = 30.0  # seconds after which a process that does not end its commit has stopped, or hangs
 STALE = 60.0  # seconds after which a draft that nobody holds was left by a killed process
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -40,6 +41,7 @@ class Folder(Home):
 
     def __init__(self, path: Path):
         self.path = path
+        self.address = str(path.absolute())  # the same everywhere, as a rule, where it is shared
 
     def __str__(self):
         return str(self.path)
@@ -198,6 +200,20 @@ class Folder(Home):
 
     def hold(self, shared: bool = False) -> "FolderHold":
         """Open the folder as no other run can, but for others who share it as well."""
+        held = self.enter()
+        if fcntl is None or held.folder is None:
+            return held
+        with self.explaining("open"):
+            if not _lock(held.folder, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
+                held.close()
+                raise StoreError(
+                    f"store={str(self)!r} is being written to by another run: wait for it, or stop"
+                    " it (limpet.open can read the store meanwhile)."
+                )
+        return held
+
+    def enter(self) -> "FolderHold":
+        """Open the folder, as any number of processes can."""
         held = FolderHold(self.path)
         if fcntl is None:
             return held
@@ -205,12 +221,6 @@ class Folder(Home):
             raise StoreError(f"There is no store {str(self)!r}: check the path.")
         with self.explaining("open"):
             held.folder = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-            if not _lock(held.folder, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
-                held.close()
-                raise StoreError(
-                    f"store={str(self)!r} is being written to by another run: wait for it, or stop"
-                    " it (limpet.open can read the store meanwhile)."
-                )
         return held
 
     def tidy(self):
@@ -248,9 +258,28 @@ class FolderHold(Hold):
         """Lock a file, which is made if it was not there."""
         if fcntl is None:
             return True
-        _check_folders(self.path, name)
-        self.owned = os.open(self.path / name, os.O_RDWR | os.O_CREAT | PLAIN, 0o666)
+        self.owned = self._open(name)
         return _lock(self.owned, fcntl.LOCK_EX)
+
+    @contextlib.contextmanager
+    def owning(self, name: str) -> Iterator[None]:
+        """Lock a file for a moment; others have it no longer than a commit takes."""
+        if fcntl is None:
+            yield
+            return
+        number, until = self._open(name), time.monotonic() + BUSY
+        try:
+            while not _lock(number, fcntl.LOCK_EX):
+                if time.monotonic() > until:
+                    raise OSError(errno.EBUSY, f"another process has had {name!r} for long")
+                time.sleep(0.01)
+            yield
+        finally:
+            os.close(number)
+
+    def _open(self, name):
+        _check_folders(self.path, name)
+        return os.open(self.path / name, os.O_RDWR | os.O_CREAT | PLAIN, 0o666)
 
     def is_there(self) -> bool:
         """Whether the path is still that of the open folder."""

@@ -40,12 +40,20 @@ def tag(key: bytes, name: str, contents) -> bytes:
     return hashlib.blake2b(place.encode(), key=key, digest_size=TAG_BYTES).digest()
 
 
+class GoneOnError(StoreError):
+    """A tile that somebody else has gone on with."""
+
+
 class Hold(abc.ABC):
     """A store that this process writes to, until it is closed."""
 
     @abc.abstractmethod
     def own(self, name: str) -> bool:
         """Keep other processes from what has this name; whether none has it."""
+
+    @abc.abstractmethod
+    def owning(self, name: str) -> contextlib.AbstractContextManager[None]:
+        """The same for a moment; waits for others who have it for a moment."""
 
     @abc.abstractmethod
     def is_there(self) -> bool:
@@ -60,6 +68,7 @@ class Home(abc.ABC):
     """Where a store is; `str` is what the user calls it."""
 
     locks: bool  # whether a process can keep others out
+    address: str | None  # by which other processes may find it, on this machine or another
 
     @abc.abstractmethod
     def exists(self) -> bool:
@@ -103,6 +112,10 @@ class Home(abc.ABC):
     @abc.abstractmethod
     def hold(self, shared: bool = False) -> Hold:
         """Keep other runs out, but for those who share it as well, where that can be done."""
+
+    @abc.abstractmethod
+    def enter(self) -> Hold:
+        """Write without keeping anybody out."""
 
     @abc.abstractmethod
     def tidy(self):

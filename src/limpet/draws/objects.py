@@ -29,8 +29,9 @@ class Objects(Home):
 
     locks = False
 
-    def __init__(self, store: "ZarrStore", below: str, called: str):
+    def __init__(self, store: "ZarrStore", below: str, called: str, address: str | None = None):
         self.store, self.below, self.called = store, below.strip("/"), called
+        self.address = address
 
     def __str__(self):
         return self.called
@@ -138,6 +139,10 @@ class Objects(Home):
         self.check_writable()
         return ObjectsHold()
 
+    def enter(self) -> Hold:
+        """The same."""
+        return self.hold()
+
     def check_writable(self):
         """Refuse a store that is not made for what a run does."""
         store = self.store
@@ -169,6 +174,10 @@ class ObjectsHold(Hold):
     def own(self, name: str) -> bool:
         """Whether none has it is not known."""
         return True
+
+    def owning(self, name: str) -> contextlib.AbstractContextManager[None]:
+        """Nor is it for a moment."""
+        return contextlib.nullcontext()
 
     def is_there(self) -> bool:
         """Not known without asking."""

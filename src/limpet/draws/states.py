@@ -97,6 +97,17 @@ def read_all(home: Home, run: RunSpecification, tile: int):
     return sorted(intact, key=lambda state: -state.counter), wrong
 
 
+def read_last(home: Home, run: RunSpecification, tile: int) -> State:
+    """The newest intact state of a tile, of which only one is read, as a rule."""
+    try:
+        return read(home, run, tile, newest(home, tile) % len(SLOTS))
+    except DamagedError:
+        intact, wrong = read_all(home, run, tile)
+        if not intact:
+            raise DamagedError("; ".join(wrong)) from None
+        return intact[0]
+
+
 def newest(home: Home, tile: int) -> int:
     """How often a tile was written, as far as what states begin with tells; -1 if never."""
     found = [-1]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import xarray as xr
 
-from limpet.draws import arrays
+from limpet.draws import arrays, states
 from limpet.draws.chunks import TileChunks
 from limpet.draws.commits import Commits
 from limpet.draws.home import DamagedError
@@ -26,8 +26,14 @@ class StoreSink(DrawSink):
     def __init__(self, store: Store):
         super().__init__(store.specification)
         self.store = store
-        self.chunks = [TileChunks(store, k) for k in range(self.specification.tiles)]
-        self.commits = Commits(store, self.specification.tiles)
+        self.chunks = {k: TileChunks(store, k) for k in self._tiles}
+        self.commits = Commits(store, len(self._tiles), store.is_lent)
+
+    @property
+    def _tiles(self):
+        """All, or the one that is held alone."""
+        one = self.store.tile
+        return range(self.specification.tiles) if one is None else [one]
 
     def __exit__(self, *_):
         self.commits.close()
@@ -66,7 +72,7 @@ class StoreSink(DrawSink):
 
         `begin` makes the tile of an index, at its start.
         """
-        return [self.restore_tile(begin, k) for k in range(self.specification.tiles)]
+        return [self.restore_tile(begin, k) for k in self._tiles]
 
     def restore_tile(self, begin: Callable[[int], TileRun], k: int) -> TileRun:
         """One of them."""
@@ -91,6 +97,27 @@ class StoreSink(DrawSink):
             message = damaged_tile(home, run, k, wrong)
             warn(f"{message}: these chains {after}, {same}.", LimpetWarning)
         return tile
+
+    def take_back(self, tile: TileRun):
+        """Bring a tile to where others have brought it; their draws are not looked at again."""
+        home, run, k = self.store.home, self.specification, tile.index
+        try:
+            state = states.read_last(home, run, k)
+        except DamagedError as error:
+            message = damaged_tile(home, run, k, [str(error)])
+            raise StoreError(
+                f"{message}: limpet.resume(store, target) makes their draws again, bit for bit."
+            ) from None
+        tile.restore(state.arrays)
+        self.know(tile, state.counter)
+
+    def know(self, tile: TileRun, counter: int):
+        """Take note that the store has a tile as it is, in its state of this number."""
+        k, store = tile.index, self.store
+        store.counters[k] = counter
+        store.go_on(k, State(counter, tile.figures()))
+        self.chunks[k] = TileChunks(store, k)
+        self.commits.know(tile)
 
     def _check_draws(self, k, state):
         """Refuse a state if a draw that it tells of is damaged."""

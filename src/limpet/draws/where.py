@@ -71,7 +71,7 @@ def _at_url(url: str) -> Home:
             f"store={url!r} is not understood ({' '.join(str(error).split())}): expected an"
             " address such as 's3://bucket/run.zarr', or a zarr store."
         ) from None
-    return Objects(store, "", url)
+    return Objects(store, "", url, address=url)
 
 
 def _by_obstore(url) -> "ZarrStore":

@@ -3,6 +3,7 @@
     posterior/x, sample_stats/lp, ...   draws, in chunks (`limpet.draws.arrays`)
     limpet/tiles                        the last two states of each tile (`limpet.draws.states`)
     limpet/start                        where the chains began
+    limpet/session                      whose workers may write, if any did (`sessions`)
     limpet/drafts                       files that are being written, of a store in a folder
     zarr.json                           what the run is, as JSON: nothing in a store is ever run
 
@@ -10,8 +11,9 @@ Where that is, a folder or elsewhere, its `limpet.draws.home.Home` alone knows. 
 tile's draws there first and its state last. Each tile has files of its own, and only a tile's state
 says what of them counts.
 
-One process writes to all tiles, or several to one tile each. A tile's states are counted, and who
-finds another count than the last of its own stops: somebody else has gone on with the tile.
+One process writes to all tiles, or several to one tile each: jobs, or workers to whom the one
+process has lent its tiles (`limpet.draws.lending`). A tile's states are counted, and who finds
+another count than the last of its own stops: somebody else has gone on with the tile.
 """
 
 import contextlib
@@ -22,8 +24,8 @@ from typing import NamedTuple
 import numpy as np
 
 from limpet import errors
-from limpet.draws import arrays, states
-from limpet.draws.home import DamagedError, Files, Hold, Home, UnreachableError
+from limpet.draws import arrays, sessions, states
+from limpet.draws.home import DamagedError, Files, GoneOnError, Hold, Home, UnreachableError
 from limpet.draws.reader import read_root, specification_of
 from limpet.draws.where import as_home
 from limpet.errors import InputError, StoreError
@@ -43,21 +45,35 @@ class Write(NamedTuple):
 class Store:
     """A store that a run writes to; only one process at a time can hold it, or a tile of it."""
 
-    def __init__(self, home: Home, held: Hold | None = None, tile: int | None = None):
+    def __init__(
+        self,
+        home: Home,
+        held: Hold | None = None,
+        tile: int | None = None,
+        session: str | None = None,
+    ):
         """Open a store to go on, with all tiles or with one.
 
-        `held` is given if this process has just made it.
+        `held` is given if this process has just made it, and `session` if the process that holds
+        all tiles has lent this one.
         """
-        self.home, self.tile = home, tile
-        self.held = home.hold(shared=tile is not None) if held is None else held
+        self.home, self.tile, self.session = home, tile, session
+        self.is_lent, self.to_stop = session is not None, False
+        if held is None:
+            held = home.enter() if self.is_lent else home.hold(shared=tile is not None)
+        self.held = held
         try:
             self.specification = specification_of(home)
-            if tile is None:
+            if self.is_lent:
+                self._still_lent()
+            elif tile is not None:
+                self._own(errors.whole("index", tile, 0))
+            else:
                 with home.explaining("write to"):
+                    if sessions.read(home) is not None:
+                        self.recall()
                     home.tidy()
                     self._describe()
-            else:
-                self._own(errors.whole("index", tile, 0))
         except BaseException:
             self.__exit__()
             raise
@@ -113,6 +129,45 @@ class Store:
             fewest += [int(newest[0].draws(self.specification, g).min()) for g in groups] or [0]
         return min(fewest)
 
+    def lend(self) -> str:
+        """The session by which workers may write to tiles from now on, until `recall`."""
+        if self.session is None:
+            self.session = sessions.new()
+            with self.home.explaining("write to"):
+                sessions.write(self.home, self.session)
+        return self.session
+
+    def check_session(self):
+        """Refuse to go on with a store that another coordinator's workers write to."""
+        found = sessions.read(self.home)
+        if self.session is not None and found is not None and found[0] != self.session:
+            raise GoneOnError(
+                f"store={str(self.home)!r}: another process has gone on with this run, so this one"
+                " stops. No draw is lost."
+            )
+
+    def ask_to_stop(self):
+        """Let tasks end at their next commit."""
+        self.check_session()
+        if self.session is not None:
+            with self.home.explaining("write to"):
+                sessions.write(self.home, self.session, stop=True)
+
+    def recall(self):
+        """Let no worker write any more, not even one that is thought dead.
+
+        Each finds another session before its next commit. Where there are locks, the commits that
+        are under way are over on return.
+        """
+        self.session = None
+        with self.home.explaining("write to"):
+            sessions.write(self.home, sessions.new())
+            for tile in range(self.specification.tiles) if self.home.locks else ():
+                if self.home.size_of(states.owner(tile)) is not None:
+                    with self.held.owning(states.owner(tile)):
+                        pass
+            self.home.tidy()
+
     def go_on(self, tile: int, state: states.State):
         """Let a tile go on from one of its states."""
         for group in self.specification.groups:
@@ -159,8 +214,13 @@ class Store:
 
     def commit(self, tile: int, writes: list[Write], snapshot: dict[str, np.ndarray]):
         """Bring a tile up to date: its draws, then what it needs to go on."""
-        self._still_there()
-        self._still_mine(tile)
+        with self._owning(tile):
+            self._still_there()
+            self._still_lent()
+            self._still_mine(tile)
+            self._write(tile, writes, snapshot)
+
+    def _write(self, tile, writes, snapshot):
         key, state = self.specification.key, states.State(self.counters.get(tile, -1) + 1, snapshot)
         try:
             with self.home.explaining("write to"):
@@ -200,13 +260,35 @@ class Store:
                     " by another process: wait for it, or stop it."
                 )
 
+    @contextlib.contextmanager
+    def _owning(self, tile):
+        """What is lent may be lent to somebody else, too: only one at a time writes."""
+        if not self.is_lent:
+            yield
+            return
+        with self.home.explaining("write to"), self.held.owning(states.owner(tile)):
+            yield
+
+    def _still_lent(self):
+        """Refuse to write without leave."""
+        if not self.is_lent:
+            return
+        found = sessions.read(self.home)
+        if found is None or found[0] != self.session:
+            raise StoreError(
+                f"store={str(self.home)!r} is not the one that tasks are to write to: its session"
+                f" is {found and found[0]}, expected {self.session}."
+            )
+        self.to_stop = found[1]
+
     def _still_mine(self, tile):
         """Refuse to write to a tile that somebody else has gone on with."""
         if self.tile is None and self.home.locks:
             return
         if states.newest(self.home, tile) != self.counters.get(tile, -1):
+            self._still_there()  # if it is not, that is what to say
             chains = self.specification.chains_of(tile)
-            raise StoreError(
+            raise GoneOnError(
                 f"store={str(self.home)!r}: another process has gone on with chains {chains[0]} to"
                 f" {chains[-1]}, so this one stops. No draw is lost."
             )

@@ -11,11 +11,13 @@ from limpet.report.progress import Progress, Show
 from limpet.run.executors import Coordinator
 from limpet.run.mixing import Worst
 from limpet.run.online import UNKNOWN, mixing
-from limpet.run.quantities import WITH_STATS
 from limpet.run.specification import RunSpecification
+from limpet.run.standing import Standing
 from limpet.run.tile_run import TileRun
 
-IDLE = 20.0  # times the cost of an estimate of mixing until the next: of many chains it takes long
+# times the cost of an estimate of mixing until the next: of many chains it takes long; and the same
+# where workers are elsewhere, whom one process has to serve
+IDLE, IDLE_FOR_OTHERS = 20.0, 300.0
 
 
 def says_stop(answer: object) -> bool:
@@ -41,13 +43,19 @@ class Reporter:
         self.mixed, self.next_mixing = UNKNOWN, -np.inf  # the last estimate, and when to renew it
         self.coordinator: Coordinator | None = None  # of workers elsewhere
 
-    def tell(self, phase: str, stop: threading.Event):
+    def look(self, stop: threading.Event):
+        """Tell how far the run is while tiles advance."""
+        standings = self._standings()
+        drawing = self.specification.warmup == 0 or all(now.drawing for now in standings)
+        self.tell("draws" if drawing else "warmup", stop, standings)
+
+    def tell(self, phase: str, stop: threading.Event, standings: list[Standing] | None = None):
         """Tell how far the run is, in one of the phases of `Progress`; `stop` if that is asked."""
         if phase != self.phase and (self.phase, phase) != ("draws", "done"):
             self.since = None
         self.phase = phase
         try:
-            if says_stop(self.show(self._progress())):
+            if says_stop(self.show(self._progress(standings or self._standings()))):
                 stop.set()
         except Warning as warning:  # made an error by the user: not before the draws are safe
             self.failure = self.failure or warning
@@ -60,31 +68,35 @@ class Reporter:
 
     def mixing(self) -> Worst:
         """How well the chains mix."""
+        if self.coordinator is not None:
+            self.coordinator.catch_up()
         return mixing([tile.online for tile in self.tiles], self.common())
 
-    def _progress(self):
-        drawn, asked = self._drawn(), self.specification.chains * self.specification.draws
+    def _standings(self) -> list[Standing]:
+        if self.coordinator is not None:
+            return self.coordinator.standings
+        return [tile.standing() for tile in self.tiles]
+
+    def _progress(self, standings):
+        drawn = self._drawn(standings)
+        asked = self.specification.chains * self.specification.draws
         now, rate, left, goal = time.perf_counter(), None, None, self.specification.goal
-        done = self._steps() if self.phase == "warmup" else drawn
-        settled = self._settled()
+        done = sum(tile.step for tile in standings) if self.phase == "warmup" else drawn
+        settled = self._settled(standings)
         if settled is not None:  # trajectories become longer and shorter: there is no pace
             self.since = None
         since, before = self.since = self.since or (now, done)
         if done > before and self.phase != "compile":
             pace = (done - before) / (now - since)
             if self.phase == "warmup":
-                left = sum(tile.steps_left for tile in self.tiles) / pace
+                left = sum(tile.steps_left for tile in standings) / pace
             else:
                 rate, left = pace, (asked - drawn) / pace
                 if goal is not None:
                     needed = drawn * goal.ess / self.mixed.ess  # NaN while nothing is known
                     left = None if np.isnan(needed) else max(0.0, needed - drawn) / pace
-        least = min(self.tiles, key=lambda tile: tile.step)
-        longest = (
-            least.step + least.warmup.left(least.step)
-            if self.phase == "warmup"
-            else least.warmup.steps
-        )
+        least = min(standings, key=lambda tile: tile.step)
+        longest = least.step + least.warmup_left if self.phase == "warmup" else least.warmup
         mixed = UNKNOWN if self.phase in ("compile", "warmup") else self._estimate(now)
         return Progress(
             phase=self.phase,
@@ -93,7 +105,7 @@ class Reporter:
             chains=self.specification.chains,
             draws_per_second=rate,
             seconds_left=left,
-            acceptance=self._acceptance(),
+            acceptance=self._acceptance(standings),
             r_hat=None if np.isnan(mixed.r_hat) else mixed.r_hat,
             ess=None if np.isnan(mixed.ess) else mixed.ess,
             elapsed=now - self.began,
@@ -105,32 +117,28 @@ class Reporter:
             ess_asked=None if goal is None else goal.ess,
         )
 
-    def _settled(self):
+    def _settled(self, standings):
         """Rounds without a change, of the tile that has the fewest; None if no tile learns."""
         if self.phase != "warmup" or self.specification.warmup is not None:
             return None
-        learning = (tile.warmup for tile in self.tiles if tile.warmup.learning)
-        return min((warmup.quiet for warmup in learning), default=None)
+        return min((tile.quiet for tile in standings if tile.quiet is not None), default=None)
 
     def _estimate(self, now):
         """How well the chains mix, or did a short while ago."""
         if now >= self.next_mixing or self.phase == "done":
             self.mixed = self.mixing()
             took = time.perf_counter() - now
-            self.next_mixing = now + took + IDLE * took
+            idle = IDLE if self.coordinator is None else IDLE_FOR_OTHERS
+            self.next_mixing = now + took + idle * took
         return self.mixed
 
-    def _drawn(self):
-        made = [tile.collector.visits[WITH_STATS].draws for tile in self.tiles]
-        return int(np.minimum(np.concatenate(made), self.specification.draws).sum())
+    def _drawn(self, standings):
+        made = np.concatenate([tile.draws for tile in standings])
+        return int(np.minimum(made, self.specification.draws).sum())
 
-    def _steps(self):
-        return sum(tile.step for tile in self.tiles)
-
-    def _acceptance(self):
-        books = [tile.collector for tile in self.tiles]
-        counts = np.sum([book.counts[0].sum(axis=(0, 2)) for book in books], axis=0)
-        likely = np.sum([book.acceptance[0].sum(axis=(0, 2)) for book in books], axis=0)
+    def _acceptance(self, standings):
+        counts = np.sum([tile.counts for tile in standings], axis=0)
+        likely = np.sum([tile.acceptance for tile in standings], axis=0)
         return {
             name: float(likely[move] / counts[move]) if counts[move] else None
             for name, move in ((name, Move[name.upper()]) for name in self.specification.moves)

@@ -1,11 +1,13 @@
 """Tiles that are advanced by somebody else's workers: pools of processes, Dask, MPI.
 
 One process, the coordinator, has all tiles. It sends out tasks (`limpet.run.task`), one for a tile
-at a time, takes in what comes back, and alone writes draws. So a worker may die at any moment, or
-answer when nobody waits any more: its task is done again by another.
+at a time, and takes in what comes back. Draws come back, and it alone writes them; or workers write
+them to a store that all see, and only a few numbers come back. Either way a worker may die at any
+moment, or answer when nobody waits any more: its task is done again by another.
 """
 
 import concurrent.futures
+import contextlib
 import heapq
 import queue
 import threading
@@ -14,7 +16,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from limpet.errors import ExecutorError, InputError
+from limpet.errors import ExecutorError, InputError, StoreError
 from limpet.run import task
 from limpet.run.quantities import Draws
 from limpet.run.tile_run import TileRun
@@ -47,6 +49,38 @@ def as_executor(executor: Any) -> Executor:
     return executor
 
 
+class Sink(Protocol):
+    """What takes in draws that come back (`limpet.draws.sink`)."""
+
+    resumable: bool  # whether it looks at the tiles, too, to write down where they are
+
+    def put(self, tile: TileRun, new: dict[str, Draws]):
+        """Take them in."""
+
+
+class Lender(Protocol):
+    """Who lets workers write to a store (`limpet.draws.lending`)."""
+
+    lent: set[int]
+
+    def lend(self, tile: TileRun, waited: float) -> task.Given:
+        """A tile for a task."""
+        ...
+
+    def snapshot(self, index: int) -> dict[str, Any]:
+        """A lent tile as it last was."""
+        ...
+
+    def take_back(self, tile: TileRun):
+        """Bring a tile up to date that nobody writes to any more."""
+
+    def ask_to_stop(self):
+        """Let tasks end early."""
+
+    def recall(self):
+        """Let no worker write any more."""
+
+
 class _Sent(NamedTuple):
     """A task that is under way."""
 
@@ -57,35 +91,43 @@ class _Sent(NamedTuple):
 class Coordinator:
     """Tiles that are advanced by an executor's workers, always the one that is most behind.
 
-    All is done by the thread that calls `wait`.
+    All is done by the thread that calls `wait`. Tiles are brought up to date when that is asked for
+    (`catch_up`, `close`): until then only their standings are.
     """
 
     def __init__(
         self,
         tiles: Sequence[TileRun],
-        advanced: Callable[[TileRun, dict[str, Draws]], None],
+        sink: Sink,
         stop: threading.Event,
         executor: Executor,
         most: int,
+        lender: Lender | None,
     ):
-        """Begin; `advanced` is told of each tile that has advanced and of its draws.
+        """Begin, with at most so many tasks under way at a time.
 
-        At most so many tasks are under way at a time. It ends when all tiles are done or stuck,
-        when `stop` is set, or at the first error.
+        It ends when all tiles are done or stuck, when `stop` is set, or at the first error.
         """
-        self.tiles, self.advanced, self.stop = tiles, advanced, stop
+        self.tiles, self.sink, self.stop = tiles, sink, stop
         self.executor, self.most = executor, most
+        self.lender, self._lending = lender, lender is not None
         self.error: BaseException | None = None
         self.seconds = SHORTEST  # of a task
+        self.standings = [tile.standing() for tile in tiles]
+        self._since = [(tile.since, sum(tile.times.values())) for tile in tiles]
+        self._states: dict[int, bytes] = {}  # of tiles that go by message, as they last came
+        self._came: dict[int, float] = {}  # when tiles last came back
+        self._behind: set[int] = set()  # tiles that have advanced since they were brought up here
         self._cost = 0.0  # seconds that a task costs here
         self._until: float | None = None  # when to wait no longer, of a run that is to stop
+        self._unsure = False  # whether a worker may be at work on a task that was given up
         self._heard: dict[str, float] = {}  # when each worker last answered
         self._sent: dict[int, _Sent] = {}
         self._answered: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._versions = task.versions()
         first = tiles[0]
         self._packed = task.pack(first.specification, first.kernel, first.target)
-        self._waiting = [(tile.step, k) for k, tile in enumerate(tiles) if not tile.done]
+        self._waiting = [(now.step, k) for k, now in enumerate(self.standings) if not now.done]
         heapq.heapify(self._waiting)
 
     @property
@@ -119,8 +161,8 @@ class Coordinator:
         self.seconds = min(max(self._cost * len(self._sent) / SHARE, SHORTEST), LONGEST)
 
     def _submit(self, k, lost=0):
-        tile, began = self.tiles[k], time.perf_counter()
-        given = self._versions, self._packed, k, tile.starts, tile.snapshot(), self.seconds
+        began = time.perf_counter()
+        given = self._versions, self._packed, k, self._given(k, began), self.seconds
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "Sending large graph")  # Dask, of megabytes
@@ -131,6 +173,22 @@ class Coordinator:
         if hasattr(future, "add_done_callback"):
             future.add_done_callback(lambda _: self._answered.put(k))
         self._count(time.perf_counter() - began)
+
+    def _given(self, k, now) -> task.Given:
+        """A tile as its task has it."""
+        tile, lender = self.tiles[k], self.lender
+        if lender is not None and self._lending:
+            return lender.lend(tile, self._waited(k, now))
+        if lender is not None and k in lender.lent:
+            self._take_back(k)
+        if k not in self._states:
+            self._states[k] = task.pack_state(tile.snapshot())
+        return task.ByMessage(tile.starts, self._states[k], self._waited(k, now))
+
+    def _waited(self, k, now):
+        """Seconds in which nobody worked on a tile: they count as well."""
+        since, before = self._since[k]
+        return max(0.0, now - since - (self.standings[k].seconds - before))
 
     def _look(self):
         """See which tasks are done, of an executor whose futures do not tell."""
@@ -148,31 +206,85 @@ class Coordinator:
         except concurrent.futures.CancelledError as cancelled:
             error = cancelled
         if error is not None:
+            self._unsure = True
             if self._until is None:
                 self._send_again(k, sent.lost, error)
             return
         answer = sent.future.result()
         self._heard[answer.worker] = time.monotonic()
+        if answer.away:
+            self._stop_lending(k)
+            return
         if answer.error:
             raise ExecutorError(
                 f"Chains {self.tiles[k].chains[0]} to {self.tiles[k].chains[-1]} could not be"
                 f" advanced by a worker ({answer.worker}): {answer.error}."
             )
-        self._arrive(self.tiles[k], answer)
+        self._arrive(k, answer)
         self._count(time.perf_counter() - began)
-        tile = self.tiles[k]
-        if not tile.done and not tile.stuck.any():
-            heapq.heappush(self._waiting, (tile.step, k))
+        if not (answer.standing.done or answer.standing.stuck):
+            heapq.heappush(self._waiting, (answer.standing.step, k))
 
-    def _arrive(self, tile, answer):
-        """Bring a tile up to date. The time that it was not worked on counts as well."""
-        worked = sum(float(answer.snapshot[name]) - tile.times[name] for name in tile.times)
-        tile.restore(answer.snapshot)
-        now = time.perf_counter()
-        phase = "seconds" if tile.drawing else "warmup_seconds"
-        tile.times[phase] += max(0.0, now - tile.since - worked)
-        tile.since = now
-        self.advanced(tile, answer.draws)
+    def _arrive(self, k, answer):
+        """Take in what a task has made."""
+        self.standings[k], self._came[k] = answer.standing, time.perf_counter()
+        self._behind.add(k)
+        if answer.draws is not None:
+            self._states[k] = answer.state
+            if self.sink.resumable:
+                self._bring_up(k)
+            self.sink.put(self.tiles[k], answer.draws)
+
+    def _stop_lending(self, k):
+        """Have all draws sent here, for a worker does not see the store, or cannot write to it."""
+        assert self.lender is not None
+        if self._until is None and self._lending:
+            self.lender.recall()
+            self._lending = False
+        heapq.heappush(self._waiting, (self.standings[k].step, k))
+
+    def catch_up(self):
+        """Bring tiles to about where they are; for estimates, while tasks are under way."""
+        for k in list(self._behind):
+            with contextlib.suppress(StoreError):  # of a store that does not answer now
+                self._bring_up(k)
+
+    def _bring_up(self, k):
+        if self.lender is not None and k in self.lender.lent:
+            snapshot = self.lender.snapshot(k)
+        else:
+            snapshot = task.unpack_state(self._states[k])
+        self.tiles[k].restore(snapshot)
+        self._behind.discard(k)
+
+    def _take_back(self, k):
+        assert self.lender is not None
+        tile, told = self.tiles[k], self.standings[k].step
+        self.lender.take_back(tile)
+        if tile.step < told:
+            raise StoreError(
+                f"Chains {tile.chains[0]} to {tile.chains[-1]} have made {told:,} steps, but the"
+                f" store has only the first {tile.step:,}: what workers have written is not to be"
+                " seen here. Give a store that is the same for all, then go on with limpet.resume."
+            )
+        self.standings[k] = tile.standing()
+        self._behind.discard(k)
+
+    def close(self):
+        """Bring all tiles to where they are, when nothing is under way any more."""
+        try:
+            if self.lender is not None and self._lending and self._unsure:
+                self.lender.recall()
+            for k, tile in enumerate(self.tiles):
+                if self.lender is not None and k in self.lender.lent:
+                    self._take_back(k)
+                elif k in self._behind:
+                    self._bring_up(k)
+                tile.since = self._came.get(k, tile.since)
+                tile.wait(self._waited(k, tile.since))
+        except Exception as error:
+            self.error = self.error or error
+        self.standings = [tile.standing() for tile in self.tiles]
 
     def _send_again(self, k, lost, error):
         if lost == RETRIES:
@@ -193,7 +305,10 @@ class Coordinator:
             self._until = now + PATIENCE
             for sent in list(self._sent.values()):
                 sent.future.cancel()
+            if self.lender is not None and self._lending and self._sent:
+                self.lender.ask_to_stop()
         if now >= self._until or self.error is not None:
+            self._unsure |= bool(self._sent)
             self._sent.clear()
 
     def _count(self, seconds):

@@ -1,7 +1,8 @@
-"""What a worker of an executor does: one tile for a bounded time, from its snapshot to its next.
+"""What a worker of an executor does: one tile for a bounded time, from where it is to its next.
 
-A task depends on nothing but its arguments, so it may be done again, anywhere and any number of
-times, with the same answer, bit for bit. Only how far it comes in its time may differ.
+A tile comes with its task and goes back with its draws (`ByMessage`), or is where workers and
+coordinator both see it (`limpet.draws.lending`). Either way a task may be done again, anywhere and
+any number of times, and makes the same draws, bit for bit. Only how far it comes may differ.
 """
 
 import collections
@@ -15,8 +16,9 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
 from importlib.metadata import version
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -24,6 +26,7 @@ from limpet.errors import InputError, LimpetError
 from limpet.kernels import Kernel
 from limpet.run.quantities import Draws
 from limpet.run.specification import RunSpecification
+from limpet.run.standing import Standing
 from limpet.run.tile_run import TileRun
 from limpet.target import Target
 
@@ -32,18 +35,75 @@ MOST_KEPT = 8  # tiles that a worker keeps, of up to some ten megabytes each
 # what draws depend on, bit for bit, and what functions are packed for
 PACKAGES = ("limpet", "jax", "jaxlib", "numpy", "llvmlite")
 
-_KEPT: collections.OrderedDict[tuple[bytes, int], TileRun] = collections.OrderedDict()
+# with the count of its state in a store, if it is known to be there
+_KEPT: collections.OrderedDict[tuple[bytes, int], "Kept"] = collections.OrderedDict()
 _LOCK = threading.Lock()
 _INTERRUPTED = threading.Event()  # by Ctrl-C, which all processes of a terminal hear
 
 
+class Kept(NamedTuple):
+    """A tile that a worker has at hand."""
+
+    run: TileRun
+    counter: int | None = None  # of its state in a store, if that is just what the tile is
+
+
 class Answer(NamedTuple):
-    """What came of a task: a tile as it is now, and its new draws; or what went wrong."""
+    """What came of a task: how far a tile is now, and what is to be sent; or what went wrong."""
 
     worker: str  # who did it: machine, process and thread
-    snapshot: dict[str, np.ndarray]
-    draws: dict[str, Draws]  # by group
+    standing: Standing | None = None
+    state: bytes = b""  # what the tile needs to go on: nobody has to look into it
+    draws: dict[str, Draws] | None = None  # by group, if they are sent
+    away: str = ""  # why it could not use the store, if it was to
     error: str = ""
+
+
+class Given(Protocol):
+    """A tile as its task has it."""
+
+    def advance(self, worker: str, packed: bytes, index: int, seconds: float) -> Answer:
+        """Advance it for so many seconds."""
+        ...
+
+
+class ByMessage(NamedTuple):
+    """A tile that comes with its task, and goes back with its draws."""
+
+    starts: np.ndarray
+    state: bytes  # `pack_state` of its snapshot
+    waited: float  # seconds in which nobody worked on it, not yet counted
+
+    def advance(self, worker: str, packed: bytes, index: int, seconds: float) -> Answer:
+        """Advance it, and answer with all that is new."""
+        run = take(packed, index, self.starts).run
+        run.restore(unpack_state(self.state))
+        run.wait(self.waited)
+        made: dict[str, list[Draws]] = collections.defaultdict(list)
+        size = 0
+
+        def put(new: dict[str, Draws]) -> bool:
+            nonlocal size
+            for group, draws in new.items():
+                made[group].append(draws)
+                size += sum(array.nbytes for array in draws.numbers.values())
+            return size <= MOST_BYTES
+
+        advance(run, seconds, put)
+        draws = {group: Draws.joined(parts) for group, parts in made.items()}
+        answer = Answer(worker, run.standing(), pack_state(run.snapshot()), draws)
+        keep(packed, Kept(run))
+        return answer
+
+
+def pack_state(snapshot: dict[str, np.ndarray]) -> bytes:
+    """A snapshot as bytes, which a coordinator passes on as they are."""
+    return pickle.dumps(snapshot, pickle.HIGHEST_PROTOCOL)
+
+
+def unpack_state(state: bytes) -> dict[str, np.ndarray]:
+    """The snapshot that `pack_state` packed."""
+    return pickle.loads(state)
 
 
 def versions() -> dict[str, str]:
@@ -93,12 +153,7 @@ def _packs(dump, value):
 
 
 def advance_tile(
-    expected: dict[str, str],
-    packed: bytes,
-    index: int,
-    starts: np.ndarray,
-    snapshot: dict[str, np.ndarray],
-    seconds: float,
+    expected: dict[str, str], packed: bytes, index: int, given: Given, seconds: float
 ) -> Answer:
     """Advance a tile for so many seconds, after compiling; never beyond its last draw.
 
@@ -111,38 +166,29 @@ def advance_tile(
             ", ".join(f"{name} {every.get(name)}" for name in different)
             for every in (here, expected)
         )
-        return Answer(worker, {}, {}, f"it has {theirs}, where the run has {ours}")
+        return Answer(worker, error=f"it has {theirs}, where the run has {ours}")
     _hear_interrupts()
     try:
-        run = _take(packed, index, starts)
-        run.restore(snapshot)
-        draws = _advance(run, seconds)
-        answer = Answer(worker, run.snapshot(), draws)
-        _keep(packed, run)
-        return answer
+        return given.advance(worker, packed, index, seconds)
     except LimpetError as error:
-        return Answer(worker, {}, {}, str(error))
+        return Answer(worker, error=str(error).rstrip("."))
     except Exception as error:
-        return Answer(worker, {}, {}, f"{type(error).__name__}: {error}")
+        return Answer(worker, error=f"{type(error).__name__}: {error}")
 
 
-def _advance(run: TileRun, seconds: float) -> dict[str, Draws]:
+def advance(run: TileRun, seconds: float, put: Callable[[dict[str, Draws]], Any]):
+    """Advance a tile for so many seconds, or until `put`, which is given its draws, says False."""
     began = time.perf_counter()
     run.compile()
     now = time.perf_counter()
     run.count_from(now, 0.0, now - began)
-    made: dict[str, list[Draws]] = collections.defaultdict(list)
-    size, until = 0, now + seconds
     while not (run.done or run.stuck.any()):
-        for group, draws in run.advance().items():
-            made[group].append(draws)
-            size += sum(array.nbytes for array in draws.numbers.values())
-        if time.perf_counter() >= until or size > MOST_BYTES or _INTERRUPTED.is_set():
+        more = put(run.advance())
+        if time.perf_counter() >= now + seconds or _INTERRUPTED.is_set() or more is False:
             break
-    return {group: Draws.joined(parts) for group, parts in made.items()}
 
 
-def _take(packed: bytes, index: int, starts: np.ndarray) -> TileRun:
+def take(packed: bytes, index: int, starts: np.ndarray) -> Kept:
     """The tile, as kept here or made anew; nobody else here has it meanwhile."""
     with _LOCK:
         kept = _KEPT.pop((_digest(packed), index), None)
@@ -155,13 +201,13 @@ def _take(packed: bytes, index: int, starts: np.ndarray) -> TileRun:
             f"it cannot import what the target is made of ({error}): put that module where workers"
             " find it, or define the functions in the program that calls limpet"
         ) from None
-    return TileRun(specification, kernel, target, index, starts)
+    return Kept(TileRun(specification, kernel, target, index, starts))
 
 
-def _keep(packed: bytes, run: TileRun):
+def keep(packed: bytes, tile: Kept):
     """Keep a tile for its next task, if that comes here: making one takes a tenth of a second."""
     with _LOCK:
-        _KEPT[_digest(packed), run.index] = run
+        _KEPT[_digest(packed), tile.run.index] = tile
         while len(_KEPT) > MOST_KEPT:
             _KEPT.popitem(last=False)
 

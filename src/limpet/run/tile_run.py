@@ -23,6 +23,7 @@ from limpet.run.online import OnlineDiagnostics, mixing
 from limpet.run.quantities import POINT, WITH_STATS, Draws
 from limpet.run.shape import Shape
 from limpet.run.specification import RunSpecification
+from limpet.run.standing import Standing
 from limpet.run.warmup import Warmup
 from limpet.target import Target
 
@@ -208,6 +209,29 @@ class TileRun:
         most = tile.blocks_at_once(len(self.starts), self.block)
         most = min(most, np.ceil(LOOK / self.pace))
         return int(np.clip(np.ceil(self.steps_left / self.block), 1, most))
+
+    def standing(self) -> Standing:
+        """How far it is."""
+        collector, learning = self.collector, self.warmup.learning
+        return Standing(
+            step=self.step,
+            seconds=sum(self.times.values()),
+            drawing=self.drawing,
+            done=self.done,
+            stuck=bool(self.stuck.any()),
+            steps_left=self.steps_left,
+            warmup=self.warmup.steps,
+            warmup_left=self.warmup.left(self.step),
+            quiet=self.warmup.quiet if learning else None,
+            fewest=int(collector.draws.min()),
+            draws=collector.visits[WITH_STATS].draws,
+            counts=collector.counts[0].sum(axis=(0, 2)),
+            acceptance=collector.acceptance[0].sum(axis=(0, 2)),
+        )
+
+    def wait(self, seconds: float):
+        """Count time in which nobody worked on it."""
+        self.times["seconds" if self.drawing else "warmup_seconds"] += max(0.0, seconds)
 
     def first_and_last(self) -> tuple[State, State]:
         """The chains' states at their starts and now, in one frame; the latter at the user's x."""
