@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from bench import __main__ as everything
 from bench import anatomy, bonds, growth, inverse, kernels, nuts, problems, runs, soak, speed
-from bench import startup, steady
+from bench import startup, steady, turns
 import limpet
 from limpet.paper import two_spheres
 
@@ -36,6 +36,10 @@ for kind, size in {"chain": 4, "equation": 3}.items():
     assert growth.timed(growth.KINDS[kind], size)["seconds"]["median"] > 0
 nuts.PROBLEMS["tiny"] = lambda eps: problems.sphere(3, eps)
 assert nuts.run("limpet", "tiny", 0.1, 0)["ess"] > 0
+target, x = problems.lotka_volterra(20, 0.01)
+q = [turns.solve(np.array([at]).T, 20)[0][:, 0] for at in (x + 0.1, x)]
+assert np.allclose(q[0] - q[1], target.q(x + 0.1), rtol=1e-10)
+assert 0 <= turns.share_apart(20, draws=2)[0] < 1
 growth.KINDS["data"] = growth.KINDS["data"]._replace(make=lambda m, eps: problems.linear(m, eps, 2))
 inverse.MANY, inverse.TURNS = 11, 2
 assert inverse.slides()["median"] > 0
