@@ -45,9 +45,10 @@ def _compile(function: Function, tree: Any, shapes: Any, row_shapes: Any, apart:
         return carry, function(constants, *row)
 
     quick = not lanes.is_large(step, constants, (), row)
-    how = {"keep": load_or_make, "compiled": compiled, "quick": quick}
     try:
-        scan = lanes.scan(step, constants, (), row, **how)
+        scan = lanes.scan(
+            step, constants, (), row, keep=load_or_make, compiled=compiled, quick=quick
+        )
     except lanes.UnsupportedError:
         return functools.partial(_padded, function, apart)
 
