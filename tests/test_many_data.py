@@ -138,7 +138,7 @@ def turning(x):
     ],
 )
 def test_what_is_not_finite_is_refused_and_counted(target):
-    draws = limpet.sample(target, [0.5, 0.9], draws=200, chains=32, warmup=200, seed=1)
+    draws = limpet.sample(target, [0.5, 0.9], draws=2_000, chains=32, warmup=200, seed=1)
     assert draws.posterior["x"].values[..., 0].max() <= 1.2
     assert draws.attrs["counts"]["hard"]["not_finite"] > 5
 

@@ -13,7 +13,7 @@ from models import CASES
 import limpet
 from limpet.kernels import State
 
-PAIRS = 400
+PAIRS = 1_000
 STEPS = {
     "sigma_hrd": 0.3,
     "sigma_prp": 0.13,

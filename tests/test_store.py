@@ -498,8 +498,8 @@ def describe(path, **changes):
 
 def test_another_format(path):
     sample(path, draws=20)
-    describe(path, format=9, limpet_version="9.0")
-    with pytest.raises(limpet.StoreError, match=r"format '9', written by limpet '9.0'"):
+    describe(path, format=99, limpet_version="9.0")
+    with pytest.raises(limpet.StoreError, match=r"format '99', written by limpet '9.0'"):
         limpet.open(path)
 
 

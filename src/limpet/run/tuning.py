@@ -176,7 +176,8 @@ class Tuner:
             )
             if record[0].sum() < ENOUGH or not known.any() or not half:
                 continue
-            value = np.where(known, worth / np.maximum(tried, 1), 0.0)
+            # as if some more had gone nowhere, so that a few far ones choose no size
+            value = np.where(known, worth / (tried + ENOUGH), 0.0)
             if tunable.whole:
                 slides = _turn(tunable, self.given[tunable.names[0]], decades)
                 slides = (record[0] * slides) @ blur / np.maximum(tried, 1)
