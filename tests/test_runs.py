@@ -145,8 +145,9 @@ def test_a_length_that_warm_up_chose_is_not_left_to_warm_up_again():
 
     target = limpet.Target(valley, 0.5, log_density=lambda x: -3 * jnp.log1p(x[0] ** 2 / 5))
     message = r"Most projections failed.*Warm-up chose sigma_hrd=[\d.]+, .* and warmup=0"
+    few = {"draws": 200, "warmup": 1_000, "progress": False}
     with pytest.warns(limpet.LimpetWarning, match=message):
-        limpet.sample(target, [0.5, 0.0], draws=200, chains=64, kernel=limpet.SAS(), progress=False)
+        limpet.sample(target, [0.5, 0.0], chains=256, kernel=limpet.SAS(), **few)
 
 
 def test_a_move_that_is_hardly_accepted_is_told():
