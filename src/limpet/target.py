@@ -297,6 +297,8 @@ class Target:
         that reads a variable which has changed since is another one, and compiled anew.
         """
         frozen: dict[str, Callable] = {}
+        # a program made inside another's tracing may hold numbers that end with that
+        fixed = not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((x, self.more)))
         m = 0
         for name, function in self.functions.items():
             jaxpr, shape = trace(name, function, x, *self.more)
@@ -312,7 +314,6 @@ class Target:
                     PrecisionWarning,
                 )
             check_indices(name, function, x, *self.more)
-            fixed = not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((x, self.more)))
             fingerprint = digest(jaxpr, function, x, *self.more)
             frozen[name] = Frozen(fingerprint, function, jaxpr if fixed else None)
         trace("the derivative of q", self.values_and_normals, x, remedy=FIRST_REMEDY)
