@@ -24,6 +24,9 @@ DECADES = 8.0  # how far a size may be turned, up or down
 FIRST, LAST = 4.0, 0.3  # half the range tried in the first round and in the last, in decades
 NARROWING = 3  # rounds in which the range of sizes narrows, and then that of numbers of slides
 MOST_SLIDES = 2**10  # of a trajectory: only what has no end of its own meets it
+# decades by which numbers of slides grow in a round: one look may be wrong by a factor of ten, and a
+# round of 101 slides in place of 20 was a fifth of a whole run of 20 quadratics in 60 unknowns
+GROWTH = 0.6
 NEIGHBOURS = 8  # chains that try the same number of slides: no fewer than go side by side
 ALIKE = 0.1  # decades from the best step size at which a number of slides is judged
 FADING = 0.5  # of what was known a round ago
@@ -200,7 +203,8 @@ class Tuner:
                 as_good[k] = np.interp(before[k], decades, value) >= best
                 good = value >= best
                 few = (slides <= FEW) | (decades <= decades[value.argmax()])
-                self.centres[k] = decades[good].min() if helped else decades[good & few].max()
+                wanted = decades[good].min() if helped else decades[good & few].max()
+                self.centres[k] = min(wanted, before[k] + GROWTH)
             else:
                 self.centres[k] = decades[value >= best].min()
         return bool(((np.abs(self.centres - before) > MOVED) & ~as_good).any())
