@@ -24,12 +24,12 @@ DECADES = 8.0  # how far a size may be turned, up or down
 FIRST, LAST = 4.0, 0.3  # half the range tried in the first round and in the last, in decades
 NARROWING = 3  # rounds in which the range of sizes narrows, and then that of numbers of slides
 MOST_SLIDES = 2**10  # of a trajectory: only what has no end of its own meets it
-# decades by which numbers of slides grow in a round: one look may be wrong by a factor of ten, and a
-# round of 101 slides in place of 20 was a fifth of a whole run of 20 quadratics in 60 unknowns
-GROWTH = 0.6
+# decades by which a number of slides grows in a round: one look may be wrong by a factor of ten,
+# and one round of 101 slides was a fifth of a whole run of 20 quadratics in 60 unknowns
+GROWTH = 0.3
 NEIGHBOURS = 8  # chains that try the same number of slides: no fewer than go side by side
 ALIKE = 0.1  # decades from the best step size at which a number of slides is judged
-FADING = 0.5  # of what was known a round ago
+FADING = 0.8  # of what was known a round ago of numbers of slides: each is tried seldom in one
 TINY = 1e-300
 ENOUGH = 20  # proposals below which nothing is known
 NEARLY = 0.95  # of the best is as good as the best
