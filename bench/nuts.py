@@ -1,12 +1,14 @@
 """From the call to the last draw, beside NumPyro's NUTS: problems on which everything counts.
 
     python -m bench.nuts --json out.json
-    python -m bench.nuts --json out.json --only "equation, 50 steps" --eps 0.01
+    python -m bench.nuts --json out.json --only "quadratics, 40 in 120" --eps 0.01 --draws 250
 
 Compiling and warm-up are included, each run is in a process of its own, and nothing was compiled
 before. NUTS is run as it comes, with 1,000 steps of warm-up and 1,000 draws of four chains, which
 are vectorised (on one core its fastest); limpet with as many of 32 chains, for 128, its default,
-take longer on some of these than one waits. Effective draws are those of the slowest coordinate.
+take longer on some of these than one waits. Where 1,000 draws would take too long, `--draws` asks
+for fewer of both: warm-up then weighs more, for both. Effective draws are those of the slowest
+coordinate; ArviZ counts at most log10(N) times as many as the N draws, which some runs here reach.
 Seconds are of the processor, so that what else the machine does counts for neither; a run that
 takes more of them than `--seconds` is ended, and has no draws. Problems with more data than
 unknowns are those of `bench.inverse`.
@@ -51,13 +53,13 @@ PROBLEMS = {
 INVERSE = {"one direction loose": problems.enzyme, "all identified": problems.populations}
 
 
-def by_limpet(target, start, seed):
+def by_limpet(target, start, seed, draws):
     """Draws (chain, draw, coordinate)."""
     options = {"chains": LIMPET_CHAINS, "seed": seed, "workers": 1, "progress": False}
-    return limpet.sample(target, start, **options).posterior["x"].values
+    return limpet.sample(target, start, draws=draws, **options).posterior["x"].values
 
 
-def by_nuts(target, start, seed):
+def by_nuts(target, start, seed, draws):
     """The same."""
     import jax
     import jax.numpy as jnp
@@ -66,7 +68,7 @@ def by_nuts(target, start, seed):
     log_density = problems.log_posterior(target.freeze(jnp.asarray(start)))
     kernel = NUTS(potential_fn=lambda x: -log_density(x))
     options = {"num_chains": CHAINS, "chain_method": "vectorized", "progress_bar": False}
-    mcmc = MCMC(kernel, num_warmup=WARMUP, num_samples=DRAWS, **options)
+    mcmc = MCMC(kernel, num_warmup=WARMUP, num_samples=draws, **options)
     starts = limpet.find_start(target, start, count=CHAINS, seed=seed)
     mcmc.run(jax.random.key(seed), init_params=jnp.asarray(starts))
     return np.asarray(mcmc.get_samples(group_by_chain=True))
@@ -75,11 +77,11 @@ def by_nuts(target, start, seed):
 SAMPLERS = {"limpet": by_limpet, "nuts": by_nuts}
 
 
-def run(sampler, problem, eps, seed):
+def run(sampler, problem, eps, seed, draws):
     """What is told of one run."""
     target, start = (PROBLEMS | INVERSE)[problem](eps)
     began = processor_seconds()
-    x = SAMPLERS[sampler](target, start, seed)
+    x = SAMPLERS[sampler](target, start, seed, draws)
     seconds = processor_seconds() - began
     ess, slowest = slowest_of(x)
     told = {
@@ -103,11 +105,11 @@ def slowest_of(x):
     return ess[slowest], slowest
 
 
-def in_a_process(sampler, problem, eps, seed, seconds):
+def in_a_process(sampler, problem, eps, seed, draws, seconds):
     """The same by a process that may take so many seconds of the processor; else no draws."""
     command = [sys.executable, "-m", "bench.nuts", "--one", sampler, problem, str(eps), str(seed)]
     done = subprocess.run(
-        [*command, "--seconds", str(seconds)],
+        [*command, "--draws", str(draws), "--seconds", str(seconds)],
         env=os.environ | {"LIMPET_CACHE": ""},
         stdout=subprocess.PIPE,
     )
@@ -117,20 +119,21 @@ def in_a_process(sampler, problem, eps, seed, seconds):
     return json.loads(done.stdout)
 
 
-def measure(names, every_eps, turns, seconds):
+def measure(names, every_eps, turns, draws, seconds):
     """Each problem at each eps: both samplers by turns, and how many times the draws limpet has."""
     for name in names:
         for eps in every_eps:
-            runs = {
-                sampler: [in_a_process(sampler, name, eps, seed, seconds) for seed in range(turns)]
-                for sampler in SAMPLERS
-            }
+            runs = {sampler: [] for sampler in SAMPLERS}
+            for seed in range(turns):
+                for sampler, several in runs.items():
+                    several.append(in_a_process(sampler, name, eps, seed, draws, seconds))
             rates = {
                 sampler: float(np.median([each["ess_per_second"] for each in several]))
                 for sampler, several in runs.items()
             }
             ratio = rates["limpet"] / rates["nuts"] if rates["nuts"] else None
-            yield {"problem": name, "eps": eps, "runs": runs, "rates": rates, "ratio": ratio}
+            told = {"problem": name, "eps": eps, "draws": draws, "runs": runs}
+            yield told | {"rates": rates, "ratio": ratio}
 
 
 def line(record):
@@ -154,6 +157,7 @@ def main():
     parser.add_argument("--only", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
     parser.add_argument("--eps", nargs="+", type=float, default=EPS)
     parser.add_argument("--turns", type=int, default=1)
+    parser.add_argument("--draws", type=int, default=DRAWS, help="of each chain, by both")
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--one", nargs=4, metavar=("SAMPLER", "PROBLEM", "EPS", "SEED"))
     options = parser.parse_args()
@@ -161,12 +165,13 @@ def main():
         limit = int(options.seconds)
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
         sampler, problem, eps, seed = options.one
-        print(json.dumps(run(sampler, problem, float(eps), int(seed))))
+        print(json.dumps(run(sampler, problem, float(eps), int(seed), options.draws)))
         return
     if options.json is None:
         parser.error("--json: expected a file for the result")
     found = []
-    for record in measure(options.only, options.eps, options.turns, options.seconds):
+    bounds = options.turns, options.draws, options.seconds
+    for record in measure(options.only, options.eps, *bounds):
         found.append(record)
         options.json.write_text(json.dumps(found, indent=1) + "\n")
         print(line(record), flush=True)
