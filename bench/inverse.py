@@ -36,7 +36,7 @@ def measure():
     """Both."""
     found = {"slides": slides(), "nuts": []}
     print(f"a slide with {MANY} data: {found['slides']['median']:.3g} x that with {FEW}")
-    for record in nuts.measure(nuts.INVERSE, SIGMAS, 1, SECONDS):
+    for record in nuts.measure(nuts.INVERSE, SIGMAS, SECONDS):
         found["nuts"].append(record)
         print(nuts.line(record), flush=True)
     return found

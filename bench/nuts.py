@@ -2,15 +2,17 @@
 
     python -m bench.nuts --json out.json
     python -m bench.nuts --json out.json --only "quadratics, 40 in 120" --eps 0.01 --draws 250
+    python -m bench.nuts --json out.json --only "equation, 50 steps" --samplers ladder nuts
 
 Compiling and warm-up are included, each run is in a process of its own, and nothing was compiled
 before. NUTS is run as it comes, with 1,000 steps of warm-up and 1,000 draws of four chains, which
 are vectorised (on one core its fastest); limpet with as many of 32 chains, for 128, its default,
-take longer on some of these than one waits. Where 1,000 draws would take too long, `--draws` asks
-for fewer of both: warm-up then weighs more, for both. Effective draws are those of the slowest
-coordinate; ArviZ counts at most log10(N) times as many as the N draws, which some runs here reach.
-Seconds are of the processor, so that what else the machine does counts for neither; a run that
-takes more of them than `--seconds` is ended, and has no draws. Problems with more data than
+take longer on some of these than one waits. `ladder` is limpet's sampler for surfaces in parts.
+Where 1,000 draws would take too long, `--draws` asks for fewer of each sampler: warm-up then weighs
+more. Effective draws are those of the slowest coordinate; ArviZ counts at most log10(N) times as
+many as the N draws, which some runs here reach. Seconds are of the processor, so that what else the
+machine does counts for neither; a run that takes more of them than `--seconds` is ended, and has no
+draws. Problems with more data than
 unknowns are those of `bench.inverse`.
 
 The posterior of the equation has a part of its own, with another turn (`bench.turns`), that chains
@@ -53,10 +55,16 @@ PROBLEMS = {
 INVERSE = {"one direction loose": problems.enzyme, "all identified": problems.populations}
 
 
-def by_limpet(target, start, seed, draws):
+def by_limpet(target, start, seed, draws, kernel=None):
     """Draws (chain, draw, coordinate)."""
     options = {"chains": LIMPET_CHAINS, "seed": seed, "workers": 1, "progress": False}
-    return limpet.sample(target, start, draws=draws, **options).posterior["x"].values
+    found = limpet.sample(target, start, kernel=kernel, draws=draws, **options)
+    return found.posterior["x"].values
+
+
+def by_ladder(target, start, seed, draws):
+    """The same by the sampler that limpet names after a run whose chains were in parts apart."""
+    return by_limpet(target, start, seed, draws, limpet.Exchange())
 
 
 def by_nuts(target, start, seed, draws):
@@ -74,10 +82,11 @@ def by_nuts(target, start, seed, draws):
     return np.asarray(mcmc.get_samples(group_by_chain=True))
 
 
-SAMPLERS = {"limpet": by_limpet, "nuts": by_nuts}
+SAMPLERS = {"limpet": by_limpet, "ladder": by_ladder, "nuts": by_nuts}
+BESIDE = ("limpet", "nuts")
 
 
-def run(sampler, problem, eps, seed, draws):
+def run(sampler, problem, eps, seed, draws=DRAWS):
     """What is told of one run."""
     target, start = (PROBLEMS | INVERSE)[problem](eps)
     began = processor_seconds()
@@ -119,11 +128,11 @@ def in_a_process(sampler, problem, eps, seed, draws, seconds):
     return json.loads(done.stdout)
 
 
-def measure(names, every_eps, turns, draws, seconds):
-    """Each problem at each eps: both samplers by turns, and how many times the draws limpet has."""
+def measure(names, every_eps, seconds, turns=1, draws=DRAWS, samplers=BESIDE):
+    """Each problem at each eps: samplers by turns, and how many times NUTS's draws limpet has."""
     for name in names:
         for eps in every_eps:
-            runs = {sampler: [] for sampler in SAMPLERS}
+            runs = {sampler: [] for sampler in samplers}
             for seed in range(turns):
                 for sampler, several in runs.items():
                     several.append(in_a_process(sampler, name, eps, seed, draws, seconds))
@@ -131,7 +140,8 @@ def measure(names, every_eps, turns, draws, seconds):
                 sampler: float(np.median([each["ess_per_second"] for each in several]))
                 for sampler, several in runs.items()
             }
-            ratio = rates["limpet"] / rates["nuts"] if rates["nuts"] else None
+            ours = max(rate for sampler, rate in rates.items() if sampler != "nuts")
+            ratio = ours / rates["nuts"] if rates.get("nuts") else None
             told = {"problem": name, "eps": eps, "draws": draws, "runs": runs}
             yield told | {"rates": rates, "ratio": ratio}
 
@@ -147,7 +157,7 @@ def line(record):
             shares = [f"{each['share_apart']:.3f}" for each in several if "share_apart" in each]
             parts.append(f"share apart {', '.join(shares)};")
     ratio = record["ratio"]
-    return " ".join([*parts, "NUTS has none" if ratio is None else f"{ratio:.3g} x NUTS"])
+    return " ".join([*parts, "no draws of NUTS" if ratio is None else f"{ratio:.3g} x NUTS"])
 
 
 def main():
@@ -158,6 +168,7 @@ def main():
     parser.add_argument("--eps", nargs="+", type=float, default=EPS)
     parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--draws", type=int, default=DRAWS, help="of each chain, by both")
+    parser.add_argument("--samplers", nargs="+", choices=SAMPLERS, default=BESIDE)
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--one", nargs=4, metavar=("SAMPLER", "PROBLEM", "EPS", "SEED"))
     options = parser.parse_args()
@@ -170,8 +181,8 @@ def main():
     if options.json is None:
         parser.error("--json: expected a file for the result")
     found = []
-    bounds = options.turns, options.draws, options.seconds
-    for record in measure(options.only, options.eps, *bounds):
+    bounds = options.seconds, options.turns, options.draws
+    for record in measure(options.only, options.eps, *bounds, samplers=options.samplers):
         found.append(record)
         options.json.write_text(json.dumps(found, indent=1) + "\n")
         print(line(record), flush=True)
