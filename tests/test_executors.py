@@ -13,6 +13,8 @@ import limpet
 from limpet.draws import check
 from limpet.run import executors, task
 
+pytestmark = pytest.mark.usefixtures("short_tasks")
+
 
 class Inline:
     """An executor that is its own worker, does a task when it is sent, and counts them."""
@@ -65,18 +67,6 @@ class Polled(Inline):
         future = super().submit(function, *arguments)
         names = ("done", "result", "exception", "cancel")
         return types.SimpleNamespace(**{name: getattr(future, name) for name in names})
-
-
-@pytest.fixture(autouse=True)
-def short_tasks(monkeypatch):
-    """Many tasks in a short run: each advances a tile once."""
-    monkeypatch.setattr(executors, "SHORTEST", 0.0)
-    monkeypatch.setattr(executors, "LONGEST", 0.0)
-
-
-@pytest.fixture(scope="module")
-def by_threads():
-    return limpet.sample(make_target(), START, **OPTIONS)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ from limpet.draws.folder import Folder
 from limpet.draws.lending import InStore
 from limpet.run import executors, task
 
+pytestmark = pytest.mark.usefixtures("short_tasks")
+
 
 class Noting(Inline):
     """Takes note of tasks and answers; a task may be changed on its way."""
@@ -39,18 +41,6 @@ class Noting(Inline):
             (isinstance(done[3], InStore), answer.draws is not None)
             for done, answer in zip(self.tasks, self.answers, strict=True)
         ]
-
-
-@pytest.fixture(autouse=True)
-def short_tasks(monkeypatch):
-    """Many tasks in a short run: each advances a tile once."""
-    monkeypatch.setattr(executors, "SHORTEST", 0.0)
-    monkeypatch.setattr(executors, "LONGEST", 0.0)
-
-
-@pytest.fixture(scope="module")
-def by_threads():
-    return limpet.sample(make_target(), START, **OPTIONS)
 
 
 def sample(path, executor, **options):

@@ -196,10 +196,14 @@ def _entry(array, axes):
 
 def _key(program, quick, *sizes):
     """What machine code depends on, beside the processor: the program and how it is compiled."""
-    here = Path(__file__).parent
-    parts = [llvm.llvm_version_info, quick, *sizes, fingerprint_of(program)]
-    parts += [file.read_text() for file in sorted(here.rglob("*.py"))]
+    parts = [llvm.llvm_version_info, quick, *sizes, fingerprint_of(program), *_sources()]
     return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+@functools.cache  # the text that this process runs does not change; read for each program, 1 ms
+def _sources() -> list[str]:
+    """The compiler's own text."""
+    return [file.read_text() for file in sorted(Path(__file__).parent.rglob("*.py"))]
 
 
 def is_quick() -> bool:
