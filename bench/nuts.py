@@ -12,8 +12,7 @@ Where 1,000 draws would take too long, `--draws` asks for fewer of each sampler:
 more. Effective draws are those of the slowest coordinate; ArviZ counts at most log10(N) times as
 many as the N draws, which some runs here reach. Seconds are of the processor, so that what else the
 machine does counts for neither; a run that takes more of them than `--seconds` is ended, and has no
-draws. Problems with more data than
-unknowns are those of `bench.inverse`.
+draws. Problems with more data than unknowns are those of `bench.inverse`.
 
 The posterior of the equation has a part of its own, with another turn (`bench.turns`), that chains
 seldom enter or leave. Effective draws of chains that were all outside count it as if it were not
