@@ -8,7 +8,7 @@ from scipy.optimize import isotonic_regression
 import limpet
 from limpet.paper import ellipsoid_sphere, two_spheres
 from limpet.paper.sokal import windowed_time
-from limpet.run.tuning import NEIGHBOURS, Tuner, _falling
+from limpet.run.tuning import CELLS, DECADES, NEIGHBOURS, Tuner, _falling
 
 pytestmark = pytest.mark.optimized
 
@@ -132,6 +132,17 @@ def test_long_trajectories_are_tried_by_neighbours_together_and_take_no_more_sli
     assert steps.min() == 1
     assert steps.max() > 70
     assert 7.5 < steps.mean() < 8.5  # 8, but for rounding
+
+
+def test_a_number_of_slides_doubles_in_a_round_at_most():
+    """However much a round speaks for more: here only those above fifty went anywhere."""
+    tuner = Tuner(limpet.Lifted(), {"step_size": 1.0, "steps": 8}, (128, 3), None, False)
+    tuner.narrowed, tuner.variances[:] = 1.0, 1.0
+    decades = np.arange(tuner.jumps.shape[1]) / CELLS - DECADES
+    tuner.record[1, 0, 0] = 100.0 * (abs(decades) <= 1)
+    tuner.jumps[:] = 2 * tuner.record[1, 0, 0] * (decades > np.log10(50 / 8))
+    tuner._narrow(helped=False)
+    assert tuner.slides == 16
 
 
 @pytest.mark.parametrize(
