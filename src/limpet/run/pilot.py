@@ -10,11 +10,10 @@ import dataclasses
 import functools
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from limpet.engine.xla import RUN_ONCE
+from limpet.engine import of_rows
 from limpet.errors import InputError
 from limpet.kernels import Exchange, Lifted
 from limpet.kernels.rungs import Pair, exchange
@@ -129,18 +128,17 @@ def _acceptance(kernel: Exchange, target: Target, upper: Any, lower: Any) -> flo
     n = upper[1].shape[-1]
     widths = Pair(*(jnp.full(1, multiple) for multiple, _ in (upper, lower)))
     some = (rng.permutation(draws.reshape(-1, n))[:SAMPLES] for _, draws in (upper, lower))
-    points = Pair(*map(target.coordinates, some))
+    points = Pair(*(np.asarray(target.coordinates(x)) for x in some))
     z, uniform = rng.normal(size=(len(points.upper), 2 * n)), rng.random(len(points.upper))
     ready = dataclasses.replace(kernel, ladder=(2.0, 1.0))  # it is not used here
-    return float(_mean_acceptance(ready, target, widths, z, uniform, points))
+    constants = ready, target, widths
+    return float(np.mean(of_rows(_accept, constants, z, uniform, *points, apart=True)))
 
 
-@functools.partial(jax.jit, compiler_options=RUN_ONCE)
-def _mean_acceptance(kernel, target, widths, z, uniform, points):
-    def one(z, uniform, points):
-        reach = jnp.linalg.norm(points.lower)
-        _, log_ratio, met = exchange(kernel, target, widths, z, uniform, points, reach)
-        fine = (met == Outcome.ACCEPTED) & ~jnp.isnan(log_ratio)
-        return jnp.where(fine, jnp.exp(jnp.minimum(0.0, log_ratio)), 0.0)
-
-    return jnp.mean(jax.vmap(one)(z, uniform, points))
+def _accept(constants: tuple[Exchange, Target, Pair], z, uniform, upper, lower):
+    """How likely two points exchange."""
+    kernel, target, widths = constants
+    reach = jnp.linalg.norm(lower)
+    _, log_ratio, met = exchange(kernel, target, widths, z, uniform, Pair(upper, lower), reach)
+    fine = (met == Outcome.ACCEPTED) & ~jnp.isnan(log_ratio)
+    return jnp.where(fine, jnp.exp(jnp.minimum(0.0, log_ratio)), 0.0)
