@@ -15,11 +15,13 @@ import jax.numpy as jnp
 import mutants
 import numpy as np
 import pytest
+import xarray as xr
 
 import limpet
 from limpet.kernels import rungs
 from limpet.kernels.noise import draw, generators
 from limpet.kernels.states import Outcome
+from limpet.report.ladder import sit_in_heaps
 
 PAIRS = 40
 LEVEL = 1e-5 / 33
@@ -218,6 +220,26 @@ def test_pieces_are_told_with_a_remedy():
     target = limpet.Target(two_circles, 0.01)
     with pytest.warns(limpet.MixingWarning, match=r"heaps.*kernel=limpet.Exchange\(\)"):
         limpet.sample(target, draws=50, chains=8, warmup=50, **CIRCLES)
+
+
+def test_pieces_between_which_some_chains_jumped_are_told_too():
+    """Two loops of an oval of Cassini's, near enough for a slide to land on the other one."""
+
+    def loops(x):
+        return jnp.array([((x[0] - 1) ** 2 + x[1] ** 2) * ((x[0] + 1) ** 2 + x[1] ** 2) - 0.9**4])
+
+    with pytest.warns(limpet.MixingWarning, match=r"heaps.*kernel=limpet.Exchange\(\)"):
+        limpet.sample(limpet.Target(loops, 1e-3), [1.5, 0.0], chains=130, draws=300, progress=False)
+
+
+@pytest.mark.parametrize("chains", [2, 8, 130])
+def test_draws_of_one_piece_are_no_heaps(chains):
+    """Chains that all were everywhere, of laws that are round, skew and flat."""
+    rng = np.random.default_rng(chains)
+    draws = rng.normal(size=(chains, 200, 3))
+    draws[..., 1], draws[..., 2] = np.exp(draws[..., 1]), rng.random(size=(chains, 200))
+    posterior = xr.Dataset({"x": (("chain", "draw", "x_dim"), draws)})
+    assert not any(sit_in_heaps(posterior, k) for k in range(3))
 
 
 def test_rungs_that_never_exchange_are_named():

@@ -13,6 +13,10 @@ GROUP = "exchanges"
 FEWEST_TRIES = 50  # of a pair, from which its acceptance is known to a few per cent
 LEAST_EXCHANGED = 0.02  # acceptance of a pair that counts as none: a choice
 APART = 1.5  # standard deviations to each side of its mean that a chain fills: a choice
+MOST_DRAWS = (0.05, 0.95)  # quantiles, between which draws of one piece lie close together
+# Of the way between these, with no draw in it. In 200 samples of 400 draws the widest is 0.05 of
+# it where these are normal, 0.15 where their logarithms are
+GAP = 0.2
 CLOSER = 3.0  # how much smaller than the upper eps one between is to be, where layers are thick
 
 
@@ -80,7 +84,10 @@ def warn_of_ladder(exchanges: xr.Dataset, ladder: Sequence[Any]) -> None:
 
 
 def sit_in_heaps(posterior: xr.Dataset, variable: int) -> bool:
-    """Whether chains are in several places with nothing between, as far as one number tells."""
+    """Whether chains are in several places with nothing between, as far as one number tells.
+
+    Either no chain was in both of two places; or some were, but no draw is between these.
+    """
     for array in posterior.data_vars.values():
         lead = array.shape[:2]
         size = int(np.prod(array.shape[2:]))
@@ -89,7 +96,10 @@ def sit_in_heaps(posterior: xr.Dataset, variable: int) -> bool:
             means, widths = values.mean(axis=1), APART * values.std(axis=1)
             order = np.argsort(means)
             low, high = (means - widths)[order], (means + widths)[order]
-            return bool((low[1:] > np.maximum.accumulate(high)[:-1]).any())
+            most = np.quantile(values, MOST_DRAWS)
+            inside = np.sort(values[(most[0] <= values) & (values <= most[1])])
+            wide = np.diff(inside) > GAP * (most[1] - most[0])
+            return bool((low[1:] > np.maximum.accumulate(high)[:-1]).any() or wide.any())
         variable -= size
     return False
 
