@@ -29,6 +29,8 @@ LOG = logging.getLogger("limpet")
 # Bytes in the folder; files that were not used for longest go. A model takes 0.1 to 5 MB, a suite
 # of tests some 100 MB, so that this is a year's work, and little beside a disk.
 MOST_BYTES = 2**30
+# Seconds: a program of JAX's that took less to compile is not kept, for reading it takes as long.
+WORTH_KEEPING = 0.02
 SECONDS_OF_WRITING = 60.0  # after which a file is not being written any more: entries are small
 ZSTANDARD = bytes.fromhex("28b52ffd")  # how JAX's entries begin if that library is there
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -105,7 +107,7 @@ def keep_programs() -> None:
     with contextlib.suppress(OSError):
         _remove_cut_off(place)
     jax.config.update("jax_compilation_cache_dir", str(place))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.02)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", WORTH_KEEPING)
     compilation_cache.reset_cache()  # JAX decides with its first program whether to keep any
 
 
