@@ -23,7 +23,6 @@ from limpet.kernels.states import Outcome
 STEP = 4e-4  # of the finite differences, in units of how long slides are
 STENCIL = {-3: -1, -2: 9, -1: -45, 1: 45, 2: -9, 3: 1}  # sixth order; divide by 60
 SPREAD = 0.8
-SLIDES, SWAPS = 1.0, 0.0  # the number that chooses between them
 PROBLEM = exact.bent_problem(np.random.default_rng(5), (3, 2), 1, eps=(0.1, 0.15), half=True)
 
 
@@ -99,9 +98,20 @@ def _slide(case, x, y, near):
     return _basis(case, x, near).T @ (y - x) / size
 
 
+def swap_by(log_ratio):
+    """A swap in the form of `limpet.kernels.rungs.exchange`, with this log ratio, or a mutant's."""
+    return functools.partial(_swap, log_ratio)
+
+
+def _swap(log_ratio, kernel, target, widths, z, points, reach):
+    values = rungs.Pair(*map(target.values, points))
+    there = rungs.Pair(points.lower, points.upper)
+    return there, log_ratio(widths, values), jnp.asarray(Outcome.ACCEPTED)
+
+
 @functools.cache
 def exchanger(name, exchange):
-    """The map, of many; `exchange` is that of `limpet.kernels.rungs`, or a mutant's.
+    """The map, of many; `exchange` is that of `limpet.kernels.rungs`, a mutant's, or a swap.
 
     Bases are those next to the ones given, of both points before and after.
     """
@@ -110,23 +120,25 @@ def exchanger(name, exchange):
     widths = rungs.Pair(jnp.array(case.upper) / case.target.eps, jnp.ones(len(case.upper)))
     target = case.target.freeze(jnp.zeros(case.n))
 
-    def one(before, bases, uniform):
+    def one(before, bases):
         upper, lower, v, w = parts(case, before)
         z = jnp.concatenate([_basis(case, lower, bases[1]) @ w, _basis(case, upper, bases[0]) @ v])
         there, log_ratio, met = exchange(
-            kernel, target, widths, z, uniform, rungs.Pair(upper, lower), jnp.ones(())
+            kernel, target, widths, z, rungs.Pair(upper, lower), jnp.ones(())
         )
+        if isinstance(exchange, functools.partial):  # a swap: nothing slides
+            there_too = jnp.concatenate([*there, v, w])
+            return Exchanged(there_too, log_ratio, met, jnp.bool_(True))
         back = jnp.concatenate(  # what was below is above, and its slide leads down
             [
                 _slide(case, there.upper, lower, bases[2]),
                 _slide(case, there.lower, upper, bases[3]),
             ]
         )
-        back = jnp.where(uniform == SLIDES, back, jnp.concatenate([v, w]))
         inside = target.contains(there.upper) & target.contains(there.lower)
         return Exchanged(jnp.concatenate([*there, back]), log_ratio, met, inside)
 
-    return jax.jit(jax.vmap(one, in_axes=(0, 0, None)), compiler_options=RUN_ONCE)
+    return jax.jit(jax.vmap(one), compiler_options=RUN_ONCE)
 
 
 def _bases(case, before, there):
@@ -168,15 +180,11 @@ class Found(NamedTuple):
     errors: np.ndarray  # of log ratios, where finite differences ran into nothing
 
 
-def compare(name, exchange, uniform, count, seed) -> Found:
+def compare(name, exchange, count, seed) -> Found:
     """Many exchanges, their ways back, and longhand ratios."""
     case = CASES[name]
     before = starts(case, count, seed)
-    map_all = exchanger(name, exchange)
-
-    def go(before, bases):
-        return map_all(before, bases, uniform)
-
+    go = exchanger(name, exchange)
     end = np.asarray(go(before, _bases(case, before, before)).there)
     bases = _bases(case, before, np.where(np.isfinite(end), end, before))
     first = Exchanged(*map(np.asarray, go(before, bases)))

@@ -3,8 +3,8 @@
 A chain has a point on each rung, whose law is pi_eps with the eps of that rung. The points are
 independent, and those of the lowest rung, which has the target's eps, are the draws. In a step all
 make a trajectory (`limpet.kernels.lifted`), then neighbours try to change places
-(`limpet.kernels.rungs`), from the top down. On the highest rung the layers around the pieces are
-one, so that points travel between them.
+(`limpet.kernels.rungs`), from the top down: all by swaps, then all by slides. On the highest rung
+the layers around the pieces are one, so that points travel between them.
 """
 
 from typing import Any, ClassVar, NamedTuple
@@ -20,7 +20,7 @@ from limpet.errors import InputError
 from limpet.kernels.lifted import NO_FACTOR, travel
 from limpet.kernels.moves import choose, judge, reach_of
 from limpet.kernels.noise import Noise
-from limpet.kernels.rungs import Pair, Rung, exchange
+from limpet.kernels.rungs import Pair, Rung, exchange, swap_log_ratio
 from limpet.kernels.states import Above, Exchanges, Info, Move, Outcome, State
 from limpet.kernels.trajectory import TrajectoryKernel
 from limpet.shapes import Randoms, Vector
@@ -29,9 +29,11 @@ from limpet.target import Target
 NO_NORMALS = np.zeros((0, 0))
 UNIFORMS = 4  # normal numbers that two uniform ones are made of
 SAME = 1e-9  # relative: one eps, written in two ways
+SHORTEST, LONGEST = 0.1, 2.0  # slides above the lowest rung, by chance, in units of those there
 BOTTOM, TOP = 1.0, 2.0  # stages of a point: it was at the bottom; then at the top
 
 Points = Float[Array, "rungs n"]
+Levels = Float[Array, "rungs m"]  # q there, in units of the target's eps
 
 
 def read_ladder(name: str, value: Any) -> tuple[Any, ...]:
@@ -168,32 +170,47 @@ class Exchange(TrajectoryKernel):
         first = rungs * (len(state.x) + len(state.values) + UNIFORMS)
         of_rungs, of_pairs = noise.z[:first].reshape(rungs, -1), noise.z[first:].reshape(pairs, -1)
 
-        def travel_on_rung(carry: tuple[Any, Points, Info]) -> tuple[Any, Points, Info]:
-            k, points, _ = carry
+        def travel_on_rung(carry: tuple[Any, Points, Levels, Info]) -> Any:
+            k, points, values, _ = carry
             rung = Rung(target, pick(widths, k))
             begin = _off(rung, pick(points, k), state.reach)
             noise = _noise(pick(of_rungs, k))
-            # warm-up finds what is best on the lowest rung: above, walls may be in the way of that
-            share = jnp.where(k < pairs, noise.choice, 1.0)
-            some = sizes | {"steps": jnp.ceil(share * sizes["steps"])}
+            # warm-up finds what is best on the lowest rung: above, ways may be narrower, or wider
+            by_chance = SHORTEST * (LONGEST / SHORTEST) ** noise.choice
+            length = jnp.where(k < pairs, by_chance, 1.0)
+            some = sizes | {"step_size": length * sizes["step_size"]}
             end, info = travel(self, rung, some, noise, begin)
-            return k + 1, put(points, k, end.x), info
+            return k + 1, put(points, k, end.x), put(values, k, rung.width * end.values), info
 
-        def exchange_pair(carry: tuple[Any, Climb]) -> tuple[Any, Climb]:
+        def swap_pair(carry: tuple[Any, Climb, Levels]) -> tuple[Any, Climb, Levels]:
+            k, climb, values = carry
+            noise, there = _noise(pick(of_pairs, k)), _turned(_pair(climb.x, k))
+            log_ratio = swap_log_ratio(_pair(widths, k), _pair(values, k))
+            coin = noise._replace(coin=noise.choice)
+            outcome, acceptance = judge(coin, log_ratio, jnp.asarray(Outcome.ACCEPTED))
+            swapped = put_pair(values, k, _turned(_pair(values, k)))
+            values = jnp.where(outcome == Outcome.ACCEPTED, swapped, values)
+            return k + 1, climb.after(k, there, outcome, acceptance), values
+
+        def slide_pair(carry: tuple[Any, Climb]) -> tuple[Any, Climb]:
             k, climb = carry
             noise, points = _noise(pick(of_pairs, k)), _pair(climb.x, k)
             there, log_ratio, met = exchange(
-                self, target, _pair(widths, k), noise.z, noise.choice, points, state.reach
+                self, target, _pair(widths, k), noise.z, points, state.reach
             )
             outcome, acceptance = judge(noise, log_ratio, met)
             return k + 1, climb.after(k, there, outcome, acceptance)
 
         points = jnp.concatenate([above.x, state.x[None]])
+        values = jnp.zeros((rungs, len(state.values)))
         none = Info(jnp.asarray(Move.HARD), jnp.asarray(Outcome.ACCEPTED), jnp.zeros(()))
-        _, points, info = _count(rungs, travel_on_rung, (0, points, none))
+        _, points, values, info = _count(rungs, travel_on_rung, (0, points, values, none))
         travelled = jnp.sum((points[-1] - state.x) ** 2)
-        climb = Climb(points, above.stage, jnp.zeros(pairs, info.outcome.dtype), jnp.zeros(pairs))
-        _, climb = _count(pairs, exchange_pair, (0, climb))
+        refused = jnp.full(pairs, Outcome.METROPOLIS, info.outcome.dtype)
+        climb = Climb(points, above.stage, refused, jnp.zeros(pairs))
+        # swaps of all before slides: right after a swap, a slide of the same pair would undo it
+        _, climb, _ = _count(pairs, swap_pair, (0, climb, values))
+        _, climb = _count(pairs, slide_pair, (0, climb))
         stage, round_trip = _at_the_ends(climb.stage)
         new = _state(target, climb.x[-1], state.reach, Above(climb.x[:-1], stage))
         exchanges = Exchanges(climb.outcome, climb.acceptance, travelled, round_trip)
@@ -201,7 +218,7 @@ class Exchange(TrajectoryKernel):
 
 
 class Climb(NamedTuple):
-    """How far the exchanges of a step are."""
+    """How far the exchanges of a step are; a pair has exchanged if it did in one of its tries."""
 
     x: Points
     stage: Float[Array, " rungs"]
@@ -212,12 +229,13 @@ class Climb(NamedTuple):
         self, k: Any, there: Pair, outcome: Int[Array, ""], acceptance: Float[Array, ""]
     ) -> "Climb":
         """The same after points k and k + 1 changed places, or did not."""
-        stages = _pair(self.stage, k)
-        x = put(put(self.x, k, there.upper), k + 1, there.lower)
-        stage = put(put(self.stage, k, stages.lower), k + 1, stages.upper)
-        x, stage = choose(outcome == Outcome.ACCEPTED, (x, stage), (self.x, self.stage))
-        tried = put(self.outcome, k, outcome), put(self.acceptance, k, acceptance)
-        return Climb(x, stage, *tried)
+        done = outcome == Outcome.ACCEPTED
+        moved = put_pair(self.x, k, there), put_pair(self.stage, k, _turned(_pair(self.stage, k)))
+        x, stage = choose(done, moved, (self.x, self.stage))
+        before = pick(self.outcome, k) == Outcome.ACCEPTED
+        either = 1 - (1 - pick(self.acceptance, k)) * (1 - acceptance)
+        outcome = jnp.where(before, jnp.full_like(outcome, Outcome.ACCEPTED), outcome)
+        return Climb(x, stage, put(self.outcome, k, outcome), put(self.acceptance, k, either))
 
 
 def _count(turns: int, body: Any, first: Any) -> Any:
@@ -225,14 +243,19 @@ def _count(turns: int, body: Any, first: Any) -> Any:
     return jax.lax.while_loop(lambda carry: carry[0] < turns, body, first)
 
 
-def pick(rows: Float[Array, "rows ..."], k: Any) -> Float[Array, "..."]:
+def pick(rows: Shaped[Array, "rows ..."], k: Any) -> Shaped[Array, "..."]:
     """Row k."""
-    return jnp.sum(jnp.where(_is_row(rows, k), rows, 0.0), axis=0)
+    return jnp.sum(jnp.where(_is_row(rows, k), rows, jnp.zeros_like(rows)), axis=0)
 
 
 def put(rows: Shaped[Array, "rows ..."], k: Any, row: Any) -> Shaped[Array, "rows ..."]:
     """The same with another row k."""
     return jnp.where(_is_row(rows, k), row, rows)
+
+
+def put_pair(rows: Shaped[Array, "rows ..."], k: Any, pair: Pair) -> Shaped[Array, "rows ..."]:
+    """The same with other rows k and k + 1."""
+    return put(put(rows, k, pair.upper), k + 1, pair.lower)
 
 
 def _is_row(rows: Shaped[Array, "rows ..."], k: Any) -> Bool[Array, "rows ..."]:
@@ -242,6 +265,11 @@ def _is_row(rows: Shaped[Array, "rows ..."], k: Any) -> Bool[Array, "rows ..."]:
 def _pair(rows: Float[Array, "rows ..."], k: Any) -> Pair:
     """Rows k and k + 1."""
     return Pair(pick(rows, k), pick(rows, k + 1))
+
+
+def _turned(pair: Pair) -> Pair:
+    """Each in the place of the other."""
+    return Pair(pair.lower, pair.upper)
 
 
 def _widths(ladder: Any) -> Float[Array, "rungs m_or_one"]:

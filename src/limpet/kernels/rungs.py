@@ -1,19 +1,20 @@
 """Two points of a ladder change places: each goes to the eps of the other.
 
-Either they slide, and keep their eta = q / eps: each goes to the level of q that has this eta at
-its new eps, by two projections and with a reverse check, as in a Hard move. With v the part of a
-slide along the level, normal with size sigma = spread times the distance of the levels,
+First they try to swap, and keep their x:
+
+    log ratio = |q|^2 (1 / eps_lower^2 - 1 / eps_upper^2) / 2, of the lower less of the upper point.
+
+This costs nothing, and is for rungs where layers are so thick that there are no levels to slide to.
+It leads no farther than a few times eps, less where constraints are many. Then they try to slide,
+and keep their eta = q / eps: each goes to the level of q that has this eta at its new eps, by two
+projections and with a reverse check, as in a Hard move. With v the part of a slide along the level,
+normal with size sigma = spread times the distance of the levels,
 
     log ratio = sum over both of [l - log det(K) / 2 + log N(v; sigma)] there - the same here.
 
 Energies |eta|^2 / 2 stay, and what the two changes of level do to volume cancels. So eps is not in
 the ratio, and nothing in it grows with the number of constraints while layers are thin: one hop
-then leads from any eps to any other. Or they swap, and keep their x:
-
-    log ratio = |q|^2 (1 / eps_lower^2 - 1 / eps_upper^2) / 2, of the lower less of the upper point.
-
-This is for rungs where layers are so thick that there are no levels to slide to. It costs nothing,
-and leads no farther than a few times eps, less where constraints are many.
+then leads from any eps to any other.
 """
 
 from typing import Any, NamedTuple
@@ -22,14 +23,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from limpet.geometry.linalg import half_log_det, scaled, solve_lower, tangent
-from limpet.kernels.moves import choose, log_normal, sooner, start_on_surface
+from limpet.kernels.moves import log_normal, sooner, start_on_surface
 from limpet.kernels.states import Outcome
 from limpet.kernels.trajectory import slide_once
 from limpet.shapes import Factor, Normals, Randoms, Values, Vector
 from limpet.target import Target
-
-SWAPS = 0.5  # share of exchanges that swap, where rungs are close
-FARTHEST_SWAP = 2.0  # distance of log eps, over all constraints: hardly any is accepted beyond
 
 Widths = Float[Array, " m_or_one"]  # eps of a rung, in units of the target's
 
@@ -67,32 +65,25 @@ class Rung:
         return values / self.width, scaled(normals, jnp.broadcast_to(1 / self.width, values.shape))
 
 
-def exchange(
-    kernel: Any,
-    target: Target,
-    widths: Pair,
-    z: Randoms,
-    uniform: Float[Array, ""],
-    points: Pair,
-    reach: Float[Array, ""],
-) -> tuple[Pair, Float[Array, ""], Int[Array, ""]]:
-    """Points in each other's place, log ratio, and obstacle.
+def swap_log_ratio(widths: Pair, values: Pair) -> Float[Array, ""]:
+    """Of two points in each other's place; `widths` and `values` are in units of one eps."""
+    stiffer = 1 / widths.lower**2 - 1 / widths.upper**2
+    return jnp.sum(stiffer * (values.lower**2 - values.upper**2)) / 2
 
-    `widths` are the eps of the two rungs, `z` the random numbers of two slides, and `uniform` that
-    which tells whether points slide or swap.
+
+def exchange(
+    kernel: Any, target: Target, widths: Pair, z: Randoms, points: Pair, reach: Float[Array, ""]
+) -> tuple[Pair, Float[Array, ""], Int[Array, ""]]:
+    """Points that slid to each other's rung, log ratio, and obstacle.
+
+    `widths` are the eps of the two rungs, and `z` the random numbers of two slides.
     """
     n, ratio = len(points.lower), widths.lower / widths.upper
-    values = Pair(*map(target.values, points))
-    distance = jnp.linalg.norm(jnp.broadcast_to(jnp.log(ratio), values.lower.shape))
-    swaps = (uniform < SWAPS) & (distance < FARTHEST_SWAP)
-    up = slide_to_eps(kernel, target, 1 / ratio, z[:n], points.lower, reach, ~swaps)
-    go = ~swaps & (up.obstacle == Outcome.ACCEPTED)
+    up = slide_to_eps(kernel, target, 1 / ratio, z[:n], points.lower, reach)
+    go = up.obstacle == Outcome.ACCEPTED
     down = slide_to_eps(kernel, target, ratio, z[n:], points.upper, reach, go)
-    slid = Pair(up.x, down.x), up.log_ratio + down.log_ratio, sooner(up.obstacle, down.obstacle)
-    stiffer = 1 / widths.lower**2 - 1 / widths.upper**2
-    gain = jnp.sum(stiffer * (values.lower**2 - values.upper**2)) / 2
-    swapped = Pair(points.lower, points.upper), gain, jnp.full_like(slid[2], Outcome.ACCEPTED)
-    return choose(swaps, swapped, slid)
+    met = sooner(up.obstacle, down.obstacle)
+    return Pair(up.x, down.x), up.log_ratio + down.log_ratio, met
 
 
 def slide_to_eps(
