@@ -6,6 +6,7 @@
 
 Each run is a process of its own that has compiled nothing before; this one only starts them, and
 imports no limpet. Effective draws are those of the slowest of the observables of `bench.kernels`.
+The turns have the seeds 1, 2, ...; medians of them are shown, and ratios turn by turn.
 """
 
 from bench.timing import pin, processor_seconds
@@ -43,7 +44,7 @@ def problem(name):
     return target, start, coordinates
 
 
-def run(name):
+def run(name, seed):
     """Seconds and effective draws of one run, in this process."""
     from arviz_stats.base import array_stats
 
@@ -51,26 +52,22 @@ def run(name):
 
     target, start, observables = problem(name)
     began = processor_seconds()
-    draws = limpet.sample(target, start, workers=1, seed=1, progress=False, **FEWER.get(name, {}))
+    fewer = FEWER.get(name, {})
+    draws = limpet.sample(target, start, workers=1, seed=seed, progress=False, **fewer)
     seconds = processor_seconds() - began
     seen = observables(draws.posterior["x"].values).values()
     return {"seconds": seconds, "ess": min(float(array_stats.ess(each)) for each in seen)}
 
 
-def measure(name, source):
+def measure(name, seed, source):
     """The same in a process that imports limpet from `source`, and finds nothing compiled."""
     with tempfile.TemporaryDirectory() as cache:
         environment = os.environ | {"LIMPET_CACHE": cache}
         if source is not None:
             environment["PYTHONPATH"] = str(source)
-        command = [sys.executable, "-m", "bench.defaults", "--one", name]
+        command = [sys.executable, "-m", "bench.defaults", "--one", name, "--seed", str(seed)]
         done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])
-
-
-def median(runs):
-    """Of each figure."""
-    return {key: statistics.median(each[key] for each in runs) for key in runs[0]}
 
 
 def main():
@@ -80,22 +77,37 @@ def main():
     parser.add_argument("--only", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--one", choices=MODELS, help=argparse.SUPPRESS)
+    parser.add_argument("--seed", type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.one:
-        print(json.dumps(run(asked.one)))
+        print(json.dumps(run(asked.one, asked.seed)))
         return
     sources = [None] if asked.against is None else [None, asked.against.resolve()]
     ratios = []
     for name in asked.only:
-        turns = [[measure(name, source) for source in sources] for _ in range(asked.turns)]
-        found = [median(runs) for runs in zip(*turns, strict=True)]
+        seeds = range(1, asked.turns + 1)
+        turns = [[measure(name, seed, source) for source in sources] for seed in seeds]
+        found = [
+            {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+            for runs in zip(*turns, strict=True)
+        ]
         text = ", ".join(f"{each['seconds']:.1f} s, {each['ess']:,.0f} effective" for each in found)
         if len(found) == 2:
-            ratios.append(found[0]["seconds"] / found[1]["seconds"])
-            text += f": {ratios[-1]:.2f} of the other's time"
+            time, ess = ([new[key] / old[key] for new, old in turns] for key in ("seconds", "ess"))
+            ratios.append(statistics.median(time))
+            text += f": {_by_turn(time)} of the other's time, "
+            text += f"{_by_turn(ess)} of its effective draws"
         print(f"{name}: {text}", flush=True)
     if ratios:
         print(f"geometric mean {statistics.geometric_mean(ratios):.2f}, largest {max(ratios):.2f}")
+
+
+def _by_turn(ratios):
+    """Their median, and each of them where there are several."""
+    text = f"{statistics.median(ratios):.2f}"
+    if len(ratios) > 1:
+        text += f" ({' '.join(f'{ratio:.2f}' for ratio in ratios)})"
+    return text
 
 
 if __name__ == "__main__":

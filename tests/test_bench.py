@@ -66,6 +66,7 @@ def test_every_part_runs():
     run("-c", PARTS)  # in a process of its own, for parts keep to one core
 
 
+@pytest.mark.slow
 def test_figures_and_verdicts_of_what_was_measured(tmp_path):
     shutil.copytree(HOME / "docs" / "speed", tmp_path, dirs_exist_ok=True)
     for figure in tmp_path.glob("*.png"):

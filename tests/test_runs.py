@@ -10,12 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import rich.console
+import xarray as xr
 from arviz_stats import ess, rhat
 
 import limpet
 from limpet import session
+from limpet.kernels.states import Move, Outcome
 from limpet.paper import two_spheres
-from limpet.report import progress
+from limpet.report import advice, progress
 from limpet.run import tile_run
 
 TARGET = limpet.Target(two_spheres, 0.05)
@@ -140,14 +142,16 @@ def test_slides_that_are_too_long_are_told_a_better_length():
 
 
 def test_a_length_that_warm_up_chose_is_not_left_to_warm_up_again():
-    def valley(x):  # so steep far out that slides from there, if they land, go very far
-        return jnp.array([x[1] - x[0] ** 4 / 4 + x[0] ** 2])
-
-    target = limpet.Target(valley, 0.5, log_density=lambda x: -3 * jnp.log1p(x[0] ** 2 / 5))
-    message = r"Most projections failed.*Warm-up chose sigma_hrd=[\d.]+, .* and warmup=0"
-    few = {"draws": 200, "warmup": 1_000, "progress": False}
+    kernel, chosen = limpet.SAS(), 3.0
+    assert chosen != kernel.sigma_hrd
+    tree = xr.DataTree(xr.Dataset(attrs={"parameters": {"sigma_hrd": chosen}}))
+    counts = np.zeros((8, len(Move), len(Outcome)), int)
+    counts[:, Move.HARD, Outcome.FORWARD], counts[:, Move.HARD, Outcome.ACCEPTED] = 180, 20
+    message = (
+        r"Most projections failed.*Warm-up chose sigma_hrd=3, .* such as 0\.\d+,.* and warmup=0"
+    )
     with pytest.warns(limpet.LimpetWarning, match=message):
-        limpet.sample(target, [0.5, 0.0], chains=256, kernel=limpet.SAS(), **few)
+        advice._warn_of_failing_moves(tree, kernel, 1, counts)
 
 
 def test_a_move_that_is_hardly_accepted_is_told():

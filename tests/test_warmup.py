@@ -9,11 +9,12 @@ from limpet import sampling
 from limpet.coordinates import Coordinates
 from limpet.frame import Frame
 from limpet.layout import read_points
+from limpet.run import shape as shapes
 from limpet.run import warmup as warmups
 from limpet.run.clock import PHASES
 from limpet.run.shape import Shape, unit_determinant
 from limpet.run.tile_run import TileRun
-from limpet.run.warmup import LONGEST, LONGEST_ROUND, Warmup, round_steps
+from limpet.run.warmup import LONGEST, LONGEST_OF_BONDS, LONGEST_ROUND, Warmup, round_steps
 
 QUIET = {"progress": False, "seed": 5}
 
@@ -104,9 +105,10 @@ def test_a_few_directions_that_are_wider_cost_little():
     assert projections(hard) < 3 * projections(easy)
 
 
-def test_directions_are_found_in_warm_up_and_carried_on():
+def test_directions_are_found_in_warm_up_and_carried_on(monkeypatch):
     """By a tile that goes through bytes while directions are on trial."""
-    _, (target, start) = wide(200, 1, 10.0)
+    monkeypatch.setattr(shapes, "MOST_FULL", 40)  # a model that compiles soon has more
+    _, (target, start) = wide(50, 1, 10.0)
     target = target.freeze(jnp.asarray(start))
     layout, starts = read_points("start", np.tile(start, (40, 1)))
     asked = {"draws": 8, "chains": 40, "warmup": None, "thin": 1, "seed": 3, "scale": "learn"}
@@ -295,6 +297,21 @@ def test_warm_up_that_never_settles_ends():
         if warmup.steps < 0:
             warmup.settle(step, np.nan)  # chains that nothing is known of
     assert LONGEST <= warmup.steps <= LONGEST + 64
+
+
+@pytest.mark.parametrize(("agreed", "ended"), [(5_000, 5_000), (10**9, LONGEST_OF_BONDS)])
+def test_warm_up_goes_on_while_chains_disagree_on_how_many_hold(agreed, ended):
+    """Not for anything else: 2.0 is R-hat of other numbers."""
+    kernel = limpet.StrataSampler()
+    given = {"step_size": 1.0, "steps": kernel.steps, "reach": kernel.reach}
+    shape = Shape(2, learns=False, may_be_full=False)
+    warmup = Warmup(kernel, given, np.zeros((128, 2)), None, False, shape)
+    warmup.learned_at = step = 100
+    while warmup.steps < 0:
+        assert step + warmup.left(step) in (LONGEST, LONGEST_OF_BONDS)
+        step += 64
+        warmup.settle(step, 2.0, 1.5 if step < agreed else 1.0)
+    assert ended <= warmup.steps <= ended + 64
 
 
 def test_a_triangular_frame_that_is_no_better_is_given_up():

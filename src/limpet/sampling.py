@@ -33,6 +33,7 @@ from limpet.draws.store_sink import StoreSink
 from limpet.draws.where import StoreLike, as_home
 from limpet.draws.writer import Store, new_home
 from limpet.errors import ExecutorError, StartError, StoreError, StuckError
+from limpet.geometry.escape import check_proper
 from limpet.geometry.fit import find_peaks
 from limpet.geometry.start import JITTER, find_vectors
 from limpet.geometry.start_checks import check_guesses, check_resolution
@@ -101,8 +102,9 @@ def sample(
     warmup : int, optional
         Steps per chain made before the first draw, and forgotten. They find step sizes, lengths of
         trajectories and the scale, from whatever these are. Default: as many as it takes until
-        nothing changes any more and the chains agree, 1,000 at most. With a number the first three
-        quarters are spent on finding; 0 takes the kernel as it is.
+        nothing changes any more and the chains agree, 1,000 at most; of a `Strata` 32,000, while
+        chains disagree on how many constraints hold. With a number the first three quarters are
+        spent on finding; 0 takes the kernel as it is.
     scale : "learn", None, numbers or dict, optional
         Units in which the unknowns vary by about as much: slides have one size in all directions
         of them. By default warm-up finds them, also which unknowns go together, and bonds are
@@ -220,9 +222,9 @@ def sample(
         starts = _find_starts(kernel, flat, guesses, chains, seed, spare, jitter, of_model)
         if isinstance(kernel, Exchange) and kernel.ladder is None:
             show(at_the_start(chains, draws, ess)._replace(phase="ladder"))
-            kernel = find_ladder(specification, kernel, flat, starts)
+            kernel, scale = find_ladder(specification, kernel, flat, starts)
             found = {"fields": dataclasses.asdict(kernel), "parameters": kernel.parameters(flat)}
-            specification = dataclasses.replace(specification, **found)
+            specification = dataclasses.replace(specification, scale=scale, **found)
         if getattr(kernel, "measure", None) is None:  # else it is on the surface itself
             check_resolution(flat, starts)
         check_symmetries(flat, starts)
@@ -302,6 +304,7 @@ def _find_starts(kernel, target, guesses, count, seed, spare, jitter, of_model) 
     With noise that is unknown, the surface may be far from where the density is.
     """
     if isinstance(target, Strata):  # they were found with their labels
+        check_proper(target, guesses[0])
         return guesses[np.arange(count + spare) % len(guesses)]
     forced, may_miss = kernel.is_forced, of_model and not kernel.needs_surface
     if target.has_fixed_eps or not may_miss:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from limpet.run.mixing import APART, HalfChains, Worst, diagnose, worst
+from limpet.run.mixing import APART, HalfChains, Mixing, Worst, diagnose, worst
 
 BATCHES = 8_192  # of a tile: 64 for each of 128 chains, by which tau is known to a tenth or so
 FEWEST = 20  # draws of a chain that tell how it mixes: halves of ten have four pairs of lags
@@ -128,14 +128,27 @@ class OnlineDiagnostics:
 
 def mixing(online: list[OnlineDiagnostics], draws: int) -> Worst:
     """How well the worst coordinates mix, in the first `draws` draws of each chain at most."""
+    found, draws = _diagnosed(online, draws)
+    if found is None:
+        return UNKNOWN
+    chains = sum(tile.sums.values.shape[1] for tile in online)
+    seen = worst(found.r_hat, chains * draws / found.tau, online[0].coordinates)
+    return seen if seen.r_hat <= APART else seen._replace(ess=np.nan)
+
+
+def last_r_hat(online: OnlineDiagnostics, draws: int) -> float:
+    """R-hat of the last coordinate alone; NaN if it is not known."""
+    found, _ = _diagnosed([online], draws)
+    return np.nan if found is None else float(found.r_hat[-1])
+
+
+def _diagnosed(online: list[OnlineDiagnostics], draws: int) -> tuple[Mixing | None, int]:
+    """How well coordinates mix, if there are draws enough to tell, and in how many of a chain."""
     tiles = [tile.sums for tile in online]
     draws = min(draws, *(int(sums.draws.min()) for sums in tiles))  # some are still being added
     length = max(sums.length for sums in tiles)
     batches = draws // length // 2 * 2  # two equal halves
     if draws < FEWEST or batches < FEWEST // 2:
-        return UNKNOWN
+        return None, draws
     with np.errstate(all="ignore"):  # a coordinate that never changes divides by zero
-        found = diagnose(sums.half_chains(batches, length, tiles[0].centre) for sums in tiles)
-    chains = sum(sums.values.shape[1] for sums in tiles)
-    seen = worst(found.r_hat, chains * draws / found.tau, online[0].coordinates)
-    return seen if seen.r_hat <= APART else seen._replace(ess=np.nan)
+        return diagnose(sums.half_chains(batches, length, tiles[0].centre) for sums in tiles), draws

@@ -19,12 +19,13 @@ from limpet.kernels.states import State
 from limpet.run import tile
 from limpet.run.clock import PHASES
 from limpet.run.collect import Collector
-from limpet.run.online import OnlineDiagnostics, mixing
+from limpet.run.online import OnlineDiagnostics, last_r_hat, mixing
 from limpet.run.quantities import POINT, WITH_STATS, Draws
 from limpet.run.shape import Shape
 from limpet.run.specification import RunSpecification
 from limpet.run.standing import Standing
 from limpet.run.warmup import Warmup
+from limpet.strata import Strata
 from limpet.target import Target
 
 PATIENCE = 10_000  # draws that a chain should have made, but made none, before it counts as stuck
@@ -60,7 +61,7 @@ class TileRun:
         self.first_states = jax.tree.map(np.asarray, self.states)
         self.generators = noise.generators(specification.seed, index, width)
         self.collector = Collector(specification, index)
-        self.online = OnlineDiagnostics(len(self.chains), n)
+        self.online = self._new_online()
         self.block = tile.block_for(n)
         self.patience = min(PATIENCE / kernel.draw_share(), LONGEST)  # steps without a draw
         self.step, self.program, self.trace = 0, None, None
@@ -164,10 +165,20 @@ class TileRun:
                 self._move_to_frame(trace.x[:, -1])
         elif self.warmup.steps < 0:
             self._watch(trace, first)
-            seen = mixing([self.online], self.step - self.warmup.learned_at)
-            self.warmup.settle(self.step, seen.r_hat)
+            steps = self.step - self.warmup.learned_at
+            r_hat = mixing([self.online], steps).r_hat
+            if isinstance(self.target, Strata):
+                self.warmup.settle(self.step, r_hat, last_r_hat(self.online, steps))
+            else:
+                self.warmup.settle(self.step, r_hat)
             if self.warmup.steps >= 0:
-                self.online = OnlineDiagnostics(len(self.chains), self.starts.shape[1])
+                self.online = self._new_online()
+
+    def _new_online(self) -> OnlineDiagnostics:
+        """What watches the numbers of a point; in warm-up also how many bonds hold, the last."""
+        n = self.starts.shape[1]
+        counts = isinstance(self.target, Strata) and self.warmup.steps < 0
+        return OnlineDiagnostics(len(self.chains), n + counts)
 
     def _move_to_frame(self, x):
         """Go on where chains are, in other coordinates."""
@@ -181,6 +192,8 @@ class TileRun:
         chain = np.repeat(np.arange(chains), steps)
         step = np.tile(first + np.arange(steps), chains)
         x = np.reshape(trace.x[:chains], (chains * steps, -1))
+        if isinstance(self.target, Strata):
+            x = np.column_stack([x, self.target.count_held(x)])
         self.online.add(step // self.block, chain, step - self.warmup.learned_at, x)
 
     def _collect(self, trace, first) -> dict[str, Draws]:
@@ -277,6 +290,7 @@ class TileRun:
         if self.warmup.steps < 0:  # the steps that `_watch` counted
             frozen = 0 if self.warmup.learning else self.step - self.warmup.learned_at
             draws = np.full_like(draws, frozen)
+        self.online = self._new_online()
         self.online.restore(snapshot, draws)
 
     def to_bytes(self) -> bytes:

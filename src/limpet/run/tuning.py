@@ -4,13 +4,13 @@ Every step of every chain of a tile tries a size of its own, spread evenly in th
 range that narrows as more is known. Hard moves are there to travel: what their size is worth is the
 mean squared distance that proposals went, for it makes successive points least alike; of sizes
 almost as good the smallest is taken, whose proposals fail less. Where a Hard move is a trajectory
-of several slides, these are to be accepted in four cases of five. There are to be as many of them
-as give the most effective draws per slide in the slowest direction, of coordinates and of the
-widest one; of numbers almost as good the largest is taken. Long trajectories are tried less often,
-and by neighbours together, for chains that are computed side by side wait for the longest. Soft
-moves are to be accepted in two cases of five, as the paper has it. Off and On moves change sides,
-for which any small size will do: theirs is lowered if half of them are refused, and else left
-alone. Where a size is of several moves, each of them is to be accepted as often as that.
+of several slides, 85 in a hundred of these are to be accepted. There are to be as many slides as
+give the most effective draws per slide in the slowest direction, of coordinates and of the widest
+one; of numbers almost as good the largest is taken in small models. Long trajectories are tried
+less often, and by neighbours together, for chains that are computed side by side wait for the
+longest. Soft moves are to be accepted in two cases of five, as the paper has it. Off and On moves
+change sides, for which any small size will do: theirs is lowered if half of them are refused, and
+else left alone. Where a size is of several moves, each of them is to be accepted as often as that.
 """
 
 import numpy as np
@@ -21,8 +21,11 @@ from limpet.run.tile import Trace
 
 CELLS = 20  # of the histogram, per factor of ten
 DECADES = 8.0  # how far a size may be turned, up or down
-FIRST, LAST = 4.0, 0.3  # half the range tried in the first round and in the last, in decades
-NARROWING = 3  # rounds in which the range of sizes narrows, and then that of numbers of slides
+# half the range tried in the first round and in the last, in decades: at the end so narrow that
+# most trials tell of numbers of slides, too
+FIRST, LAST = 4.0, 0.15
+LAST_SLIDES = 0.3  # the same of numbers of slides, whose first is 1
+NARROWING = 2  # rounds in which the range of sizes narrows, and then that of numbers of slides
 MOST_SLIDES = 2**10  # of a trajectory: only what has no end of its own meets it
 # decades by which a number of slides grows in a round: one look may be wrong by a factor of ten,
 # and one round of 101 slides was a fifth of a whole run of 20 quadratics in 60 unknowns
@@ -33,10 +36,11 @@ FADING = 0.8  # of what was known a round ago of numbers of slides: each is trie
 TINY = 1e-300
 ENOUGH = 20  # proposals below which nothing is known
 NEARLY = 0.95  # of the best is as good as the best
-# Of numbers of slides that are as good the largest up to this is taken, for a run has as many draws
-# as were asked for, and each tells more then; slides of a small model take less time than compiling
-# it. Where symmetries follow the smallest is taken, for draws owe them the rest.
-FEW = 12
+# Of numbers of slides that are as good the largest up to a few is taken with few unknowns, for a
+# run has as many draws as were asked for, and each tells more then; slides of a small model take
+# less time than compiling it, with 60 unknowns they took most of a run. Where symmetries follow the
+# smallest is taken, for draws owe them the rest.
+FEW, FEW_UNKNOWNS = 12, 16
 BESIDE = 1.0  # slides that a draw costs beside its own: random numbers, the first force, collecting
 MOVED = 0.1  # decades by which a size changes that is not settled
 WATCHED = 32  # coordinates that are judged by: as many as R-hat is told of
@@ -119,7 +123,7 @@ class Tuner:
 
     def _half_range(self, tunable):
         if tunable.whole:  # only once the size of slides is known: many of them take long to try
-            return 0.0 if self.narrowed < 1 else LAST ** np.clip(self.narrowed - 1, 0, 1)
+            return 0.0 if self.narrowed < 1 else LAST_SLIDES ** np.clip(self.narrowed - 1, 0, 1)
         return FIRST * (LAST / FIRST) ** min(self.narrowed, 1.0)
 
     def learn(self, trace: Trace, z: np.ndarray, first_step: int) -> bool:
@@ -201,8 +205,8 @@ class Tuner:
             elif tunable.whole:
                 # the number is ill-defined: what it was may be as good
                 as_good[k] = np.interp(before[k], decades, value) >= best
-                good = value >= best
-                few = (slides <= FEW) | (decades <= decades[value.argmax()])
+                good, most = value >= best, FEW if len(self.widest) <= FEW_UNKNOWNS else 0
+                few = (slides <= most) | (decades <= decades[value.argmax()])
                 wanted = decades[good].min() if helped else decades[good & few].max()
                 self.centres[k] = min(wanted, before[k] + GROWTH)
             else:

@@ -7,7 +7,8 @@ that is found is frozen before the first draw.
 
 With a given number of steps, three quarters of them are for rounds. Without one, rounds end when
 sizes and shape have been about the same in two of them, and warm-up when its frozen steps show that
-chains agree, or at `LONGEST`.
+chains agree, or at `LONGEST`; where constraints come and go, chains must agree at least on how many
+of them hold.
 """
 
 import numpy as np
@@ -21,8 +22,13 @@ from limpet.run.tuning import Tuner
 
 SHARE = 0.75  # of a warm-up of given length that is spent on rounds
 LONGEST = 1_000  # steps of one that ends by itself
+# the same, while chains disagree on how many constraints hold: their starts have labels of few
+# kinds, which some clusters forget only after thousands of steps
+LONGEST_OF_BONDS = 32_000
 MOST_WORK = 2**16  # slides of a chain in rounds that end by themselves; twice that in all warm-up
-TRIALS = 2_048  # steps of all chains together in a round, about, for each kind of move
+# steps of all chains together in a round, about: with one kind of move, and for each of several, of
+# which some are made seldom; with half as many there, sizes of SAS were lowered by chance
+TRIALS, TRIALS_EACH = 1_024, 2_048
 SHORTEST_ROUND, LONGEST_ROUND = 16, 64  # steps
 LAST_ROUNDS = 3  # in which sizes settle: the frame does not change in them
 LEAST_ACCEPTED = 0.25  # of proposals in a round whose draws tell a shape: a choice
@@ -76,7 +82,8 @@ class Warmup:
 
     def left(self, step: int) -> int:
         """About how many steps are left after so many: at most, where it ends by itself."""
-        return max(0, (LONGEST if self.steps < 0 else self.steps) - step)
+        longest = LONGEST if step < LONGEST else LONGEST_OF_BONDS
+        return max(0, (longest if self.steps < 0 else self.steps) - step)
 
     def scales(self, first_step: int, steps: int) -> dict:
         """The sizes of the tile's next steps, by name: arrays (width, steps)."""
@@ -153,10 +160,11 @@ class Warmup:
         least = BETTER_ALONG if self.shape.is_directed else BETTER
         return self.tuner.worth < least * self.before[-1]
 
-    def settle(self, step: int, r_hat: float):
-        """End warm-up after so many steps, if chains agree that well."""
+    def settle(self, step: int, r_hat: float, r_hat_of_bonds: float = np.nan):
+        """End warm-up after so many steps, if chains agree that well, also on how many bonds."""
         self.spent += self.round * self.tuner.slides
-        if r_hat <= APART or step >= LONGEST or self.spent >= 2 * MOST_WORK:
+        longest = LONGEST_OF_BONDS if r_hat_of_bonds > APART else LONGEST
+        if r_hat <= APART or step >= longest or self.spent >= 2 * MOST_WORK:
             self.steps = step
 
     def snapshot(self) -> dict[str, np.ndarray]:
@@ -197,5 +205,6 @@ def _unsettled(then: Frame, now: Frame) -> np.ndarray:
 
 def round_steps(width: int, moves: int) -> int:
     """Steps of a round of so many chains that choose among so many moves."""
-    steps = 1 << max(0, (TRIALS * moves - 1) // width).bit_length()
+    trials = TRIALS if moves == 1 else TRIALS_EACH * moves
+    steps = 1 << max(0, (trials - 1) // width).bit_length()
     return int(np.clip(steps, SHORTEST_ROUND, LONGEST_ROUND))
