@@ -202,6 +202,10 @@ class Strata(Target):
         """Those of a point."""
         return x[self.place : self.place + len(self.breakable)]
 
+    def count_held(self, rows: np.ndarray) -> np.ndarray:
+        """How many constraints hold, of those that may break, at points with labels, one a row."""
+        return rows[:, self.place : self.place + len(self.breakable)].sum(axis=1)
+
     def holds(self, labels: Labels) -> Values:
         """Of every constraint, 1 where it holds and 0 where it does not."""
         return self._spread(labels, 1.0)

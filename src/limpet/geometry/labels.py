@@ -16,6 +16,7 @@ import numpy as np
 from limpet.errors import InputError
 from limpet.geometry.linalg import lengths
 from limpet.geometry.start import find_vectors
+from limpet.geometry.start_checks import numbers
 from limpet.layout import read_points
 from limpet.shapes import Vector
 from limpet.strata import LABELS, POINT, Strata, with_labels, without_labels
@@ -85,6 +86,8 @@ def _labelled(target: Strata, point: Any, held: Any, rigid: bool) -> dict[str, A
         _check_apart(target, q, holds, may_break)
         if rigid:
             _check_zero(q, TOUCHING * slopes * size, holds)
+    else:
+        _check_inside(plain, x)
     return with_labels(layout.point(x), holds[may_break].astype(float))
 
 
@@ -145,6 +148,19 @@ def _check_apart(target: Strata, q: np.ndarray, holds: np.ndarray, may_break: np
             f" {len(wrong)} do not hold there with q <= 0. Expected q > 0, or q = 0 for one that"
             " holds; move apart what overlaps."
         )
+
+
+def _check_inside(plain: Target, x: np.ndarray) -> None:
+    """Refuse a start outside the walls, or where there is no density."""
+    point = jnp.asarray(x)
+    walls = [] if plain.inside is None else np.ravel(plain.inside(point, *plain.more))
+    if not np.all(np.asarray(walls) >= 0):
+        raise InputError(
+            f"The start {numbers(x)} is outside the walls: inside = {numbers(np.asarray(walls))},"
+            " expected all >= 0."
+        )
+    if not np.isfinite(level := float(plain.log_density_at(point))):
+        raise InputError(f"log_density is {level} at the start {numbers(x)}: expected a number.")
 
 
 def _check_zero(q: np.ndarray, near: np.ndarray, holds: np.ndarray) -> None:

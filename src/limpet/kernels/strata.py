@@ -1,7 +1,7 @@
 """The sampler of `limpet.Strata`: trajectories while labels stay, and moves that change these.
 
 A chain makes a trajectory along the surface of the constraints that hold, then tries to form or
-break one of them; every second step is a draw.
+break one of them, once or several times; then it is at a draw.
 """
 
 from typing import Any, ClassVar, cast
@@ -27,6 +27,7 @@ from limpet.strata import Strata
 from limpet.target import Target
 
 BOND_ACCEPTANCE = 0.83  # of Form and Break together, as far as they reach: of each it is above 0.8
+NO_TRIES = np.zeros((1, 1))  # made yet
 SLIDES = 4  # of a trajectory: of four spheres, the most effective draws of bonds in a second
 
 
@@ -49,6 +50,12 @@ class StrataSampler(TrajectoryKernel):
     spread : float
         How far a chain goes sideways as a constraint forms or breaks, in units of how far it goes
         to it.
+    tries : int
+        How many tries to form or break a constraint follow a trajectory. Several are better where
+        many constraints may break.
+    bond_acceptance : float
+        The share of these tries that is to be accepted, by which warm-up finds the reach. Where
+        many constraints may break, less may be better: they then reach farther.
     newton_cap, tolerance, reverse_tolerance
         As in `limpet.SAS`.
 
@@ -64,14 +71,18 @@ class StrataSampler(TrajectoryKernel):
     step_size: float = 1.0
     reach: float = 0.3
     spread: float = 0.5
+    tries: int = 1
+    bond_acceptance: float = BOND_ACCEPTANCE
     newton_cap: int = 8
     tolerance: float = 1e-12
     reverse_tolerance: float = 1e-8
 
-    static = ("measure", "steps", "newton_cap")
+    static = ("measure", "steps", "tries", "newton_cap")
     checks: ClassVar = TrajectoryKernel.checks | {
         "reach": errors.positive,
         "spread": errors.positive,
+        "tries": errors.count,
+        "bond_acceptance": errors.probability,
     }
 
     def check(self) -> None:
@@ -95,7 +106,7 @@ class StrataSampler(TrajectoryKernel):
     @property
     def tunables(self) -> tuple[Tunable, ...]:
         """Those of trajectories, and how far bonds reach."""
-        bonds = Tunable(("reach",), (Move.FORM, Move.BREAK), acceptance=BOND_ACCEPTANCE)
+        bonds = Tunable(("reach",), (Move.FORM, Move.BREAK), acceptance=self.bond_acceptance)
         slides, *others = super().tunables
         # what does not hold is a wall, which short trajectories meet as well: the farthest are best
         return slides._replace(acceptance=None), *others, bonds
@@ -110,11 +121,11 @@ class StrataSampler(TrajectoryKernel):
         return super().sizes(target) | {"reach": self.reach}
 
     def draw_share(self) -> float:
-        """Every second step is a draw."""
-        return 0.5
+        """Trajectories and tries are steps, and a draw follows the last try."""
+        return 1 / (1 + self.tries)
 
     def is_draw(self, state: State) -> Bool[Array, ""]:
-        """After labels were changed, or left."""
+        """After the last try to change labels."""
         return ~state.on
 
     def noise_size(self, state: State) -> int:
@@ -132,17 +143,18 @@ class StrataSampler(TrajectoryKernel):
     def _state(self, target: Strata, place: Place, began: Began) -> State:
         """What is kept of a place that no move of labels follows.
 
-        In the place of normals, which are computed anew, is what is remembered of the first ones.
+        In the place of normals, which are computed anew, is what is remembered of the first ones;
+        in that of their factor, how many tries were made, where there are several.
         """
         level = place.log_density + target.log_weight(place.holds, self.measure is not None)
         values, slopes = place.holds * place.values, began.slopes[None]
-        off, nothing = jnp.bool_(False), jnp.asarray(NO_FACTOR)
-        return State(place.x, off, values, slopes, nothing, level, began.distance)
+        off, made = jnp.bool_(False), jnp.asarray(NO_FACTOR if self.tries == 1 else NO_TRIES)
+        return State(place.x, off, values, slopes, made, level, began.distance)
 
     def move(
         self, target: Target, tuned: dict[str, Any], noise: Noise, state: State
     ) -> tuple[State, Info]:
-        """A trajectory, or a change of labels, by turns."""
+        """A trajectory, or a change of labels, in their turn."""
         target = _strata(target)
         sizes = self.sizes(target) | tuned
         place = place_at(target, state.x, target.holds(target.labels(state.x)))
@@ -165,7 +177,11 @@ class StrataSampler(TrajectoryKernel):
         if measure is None:
             m, n = len(place.values), len(place.x)
             changed = flip(target, noise.z[n : n + 2 * m], changed, state.on)
-        return self._state(target, changed, began), info
+        new = self._state(target, changed, began)
+        if self.tries > 1:
+            made = cast(Array, state.factor) + 1
+            new = new._replace(factor=made, on=made[0, 0] < self.tries)
+        return new, info
 
     def _travel(
         self, target: Strata, sizes: dict[str, Any], noise: Noise, state: State, place: Place
@@ -186,7 +202,10 @@ class StrataSampler(TrajectoryKernel):
             self, lifted, sizes, noise._replace(z=z), begin, measure=measure
         )
         new = lifted.lower_state(new)._replace(
-            on=jnp.bool_(True), normals=state.normals, factor=state.factor, reach=state.reach
+            on=jnp.bool_(True),
+            normals=state.normals,
+            factor=jnp.zeros_like(cast(Array, state.factor)),
+            reach=state.reach,
         )
         return new, info
 

@@ -196,14 +196,15 @@ def _entry(array, axes):
 
 def _key(program, quick, *sizes):
     """What machine code depends on, beside the processor: the program and how it is compiled."""
-    parts = [llvm.llvm_version_info, quick, *sizes, fingerprint_of(program), *_sources()]
+    parts = [llvm.llvm_version_info, quick, *sizes, fingerprint_of(program), _sources()]
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-@functools.cache  # the text that this process runs does not change; read for each program, 1 ms
-def _sources() -> list[str]:
-    """The compiler's own text."""
-    return [file.read_text() for file in sorted(Path(__file__).parent.rglob("*.py"))]
+@functools.cache  # the text that this process runs does not change; for each program, 2 ms
+def _sources() -> str:
+    """What stands for the compiler's own text."""
+    texts = [file.read_text() for file in sorted(Path(__file__).parent.rglob("*.py"))]
+    return hashlib.sha256(repr(texts).encode()).hexdigest()
 
 
 def is_quick() -> bool:

@@ -138,22 +138,28 @@ def compute_plan(code, equation, arrays, plan):
     """The entries of a plan, one after the other."""
     result = zeros(plan.size)
     arrays = [*arrays, result]  # RESULT is the last
+    for place, number in written_out(code, plan, lambda which, k: arrays[which][k]):
+        result[place] = number
+    return [result]
+
+
+def written_out(code, plan, at):
+    """Each entry of a plan and its place in the result, given what is `at(array, entry)`."""
     for k, place in enumerate(plan.places):
         total = np.float64(0)
         for a, b, length in plan.runs[plan.ends[k] : plan.ends[k + 1]]:
             for t in range(length):
-                pair = arrays[plan.left][a + t], arrays[plan.right][b + t]
+                pair = at(plan.left, a + t), at(plan.right, b + t)
                 total = add(code, DOUBLE, total, multiply(code, DOUBLE, *pair))
         start = np.float64(0)
         if plan.starts is not None and plan.starts[k] != NONE:
-            start = arrays[plan.start][plan.starts[k]]
+            start = at(plan.start, plan.starts[k])
         number = (add if plan.sign > 0 else subtract)(code, DOUBLE, start, total)
         if plan.scales is not None and plan.scales[k] != NONE:
-            number = multiply(code, DOUBLE, number, arrays[plan.scale][plan.scales[k]])
+            number = multiply(code, DOUBLE, number, at(plan.scale, plan.scales[k]))
         if plan.inverses is not None and plan.inverses[k]:
             number = inverse(code, number, plan.root)
-        result[place] = number
-    return [result]
+        yield place, number
 
 
 def inverse(code, number, root: bool):

@@ -79,6 +79,16 @@ def sticky_spheres(
     named = every if pairs is None else _read_pairs("pairs", pairs, n)
     may = [pair for pair in named if pair not in set(fixed)]
     _check_number(len(may) + len(fixed), pairs is None)
+    if not may:
+        raise InputError(
+            f"bonds={fixed!r} and pairs={pairs!r} leave no pair that may stick: expected one at"
+            " least. Bonds that never break are for limpet.Target."
+        )
+    if np.ndim(kappa) and np.shape(kappa) != (len(may),):
+        raise InputError(
+            f"kappa has shape {np.shape(kappa)}, but {len(may)} pairs may stick: expected a number,"
+            f" or {len(may)}, one for each pair but those in bonds."
+        )
     diameter = errors.positive("diameter", diameter)
     box = None if box is None else errors.positive("box", box)
     if box is None:
@@ -96,7 +106,7 @@ class _Contacts:
     """How far pairs are from contact."""
 
     def __init__(self, pairs: tuple[tuple[int, int], ...], diameter: float) -> None:
-        self.pairs, self.diameter = np.array(pairs).reshape(-1, 2), diameter
+        self.pairs, self.diameter = np.array(pairs, int).reshape(-1, 2), diameter
 
     def __call__(self, x: Any) -> Float[Array, " m"]:
         """Q of every pair."""
@@ -109,7 +119,7 @@ class _Inside:
     def __init__(
         self, pairs: tuple[tuple[int, int], ...], diameter: float, box: float | None
     ) -> None:
-        self.pairs, self.diameter, self.box = np.array(pairs).reshape(-1, 2), diameter, box
+        self.pairs, self.diameter, self.box = np.array(pairs, int).reshape(-1, 2), diameter, box
 
     def __call__(self, x: Any) -> Float[Array, " walls"]:
         """Numbers that are >= 0 where that is so."""
@@ -127,6 +137,8 @@ def _gaps(x: Any, pairs: np.ndarray, diameter: float) -> Float[Array, " m"]:
 
 def _read_pairs(name: str, given: Any, n: int) -> list[tuple[int, int]]:
     """Pairs of spheres, the smaller number first, each once."""
+    if not isinstance(given, Iterable):
+        raise InputError(f"{name}={given!r}: expected a list of pairs, such as [(0, 1), (1, 2)].")
     found: list[tuple[int, int]] = []
     for pair in given:
         try:
