@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from importlib.metadata import version
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,6 +19,9 @@ from jaxtyping import install_import_hook
 
 QUICK = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 os.environ[QUICK] = "1"  # here, before JAX is imported, and in the processes that tests start
+# XLA's older way to write machine code takes half the time; later releases have only the newer one
+if version("jaxlib").startswith("0.10."):
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 OURS = "JAX_COMPILATION_CACHE_DIR" not in os.environ
 if OURS:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="limpet-tests-")

@@ -22,6 +22,7 @@ import scipy.special
 import scipy.stats
 
 import limpet
+from limpet import lanes
 from limpet.engine import Example, program
 from limpet.kernels.noise import Noise
 from limpet.kernels.states import Move
@@ -381,11 +382,12 @@ def advance(kernel, target, x, on, steps, seed) -> Path:
 @contextlib.contextmanager
 def quickly():
     """What is compiled inside is not optimized."""
+    before = lanes.is_quick()
     jax.config.update("jax_disable_most_optimizations", True)
     try:
         yield
     finally:
-        jax.config.update("jax_disable_most_optimizations", False)
+        jax.config.update("jax_disable_most_optimizations", before)
 
 
 def mapped(function):

@@ -57,6 +57,7 @@ def build(mutant: Mutant):
             "State": sys.modules["limpet.kernels.base"].State,
             "slide_to_level": sys.modules["limpet.kernels.bonds"].slide_to_level,
             "exchange": sys.modules["limpet.kernels.rungs"].exchange,
+            "swap_log_ratio": sys.modules["limpet.kernels.rungs"].swap_log_ratio,
             "Exchange": sys.modules["limpet.kernels.exchange"].Exchange,
         }
         return kept | {
@@ -647,30 +648,38 @@ EXCHANGE_MUTANTS = {
         "swaps",
         _one("kernels.rungs", "1 / widths.lower**2 - 1 / widths.upper**2", "1 / widths.lower**2"),
     ),
-    "swap: points stay": (
-        "swaps",
-        _one(
-            "kernels.rungs",
-            "Pair(points.lower, points.upper), gain",
-            "Pair(points.upper, points.lower), gain",
-        ),
-    ),
 }
 
 # of what is made of exchanges: these show in the law of the rungs
 LADDER_MUTANTS = {
     "exchanges always accepted": _one(
         "kernels.exchange",
-        "choose(outcome == Outcome.ACCEPTED, (x, stage)",
-        "choose(outcome >= 0, (x, stage)",
+        "choose(done, moved",
+        "choose(outcome >= 0, moved",
     ),
     "points not crossed": _one(
         "kernels.exchange",
-        "put(put(self.x, k, there.upper), k + 1, there.lower)",
-        "put(put(self.x, k, there.lower), k + 1, there.upper)",
+        "put_pair(self.x, k, there)",
+        "put_pair(self.x, k, _turned(there))",
     ),
     "trajectories at the lowest eps": _one(
         "kernels.exchange", "Rung(target, pick(widths, k))", "Rung(target, pick(widths, rungs - 1))"
+    ),
+    "swaps with the eps of other rungs": _one(
+        "kernels.exchange",
+        "swap_log_ratio(_pair(widths, k)",
+        "swap_log_ratio(_pair(widths, 0 * k)",
+    ),
+    "swaps by values of points that were there": _one(
+        "kernels.exchange",
+        "jnp.where(outcome == Outcome.ACCEPTED, swapped, values)",
+        "values",
+    ),
+    "swaps by values in units of each rung": _one(
+        "kernels.exchange", "put(values, k, rung.width * end.values)", "put(values, k, end.values)"
+    ),
+    "swaps and slides by one coin": _one(
+        "kernels.exchange", "coin=noise.choice", "coin=noise.coin"
     ),
     "exchanges with the eps of other rungs": _one(
         "kernels.exchange", "self, target, _pair(widths, k)", "self, target, _pair(widths, 0 * k)"

@@ -38,6 +38,7 @@ def pairs_of(kernel, case, own_state=State, seed=2):
 EVERY = [*CROWDED, *NOISY]
 # Trajectories of three slides have in them what one has, and every second case is of its kind.
 FIRST = {("one of one", 1), (EVERY[-1], 1), *((case, 3) for case in EVERY[::2])}
+FIRST -= {("forward", 3)}  # eight seconds, and its kind is there without it
 
 
 @pytest.mark.parametrize(
@@ -116,8 +117,8 @@ def test_caught(name):
 
 @pytest.mark.parametrize(
     "case",
-    ["one of one", "uneven noise"]
-    + [pytest.param(case, marks=pytest.mark.slow) for case in ("curves", "forward")],
+    ["uneven noise"]
+    + [pytest.param(case, marks=pytest.mark.slow) for case in ("one of one", "curves", "forward")],
 )
 def test_both_engines_make_the_same_steps(case):
     target, start, size = CROWDED[case]

@@ -38,7 +38,7 @@ def test_lifted():
     check(identities.lifted(kernel, problem.target, begin, z))
 
 
-@pytest.mark.parametrize("m", [33, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("m", [3, *(pytest.param(m, marks=pytest.mark.slow) for m in (33, 60))])
 def test_slides_on_a_surface(m):
     problem = exact.dense_problem(m, seed=m)
     kernel = limpet.SurfaceSampler("soft", SIZE, 1, tolerance=1e-14)

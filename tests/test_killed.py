@@ -106,10 +106,10 @@ def moments(count, seed):
     return every
 
 
-def test_a_run_that_is_killed_twenty_times(tmp_path):
+def test_a_run_that_is_killed_ten_times(tmp_path):
     path = tmp_path / "run.zarr"
     compare_with_a_run_that_was_not_killed(
-        path, kill_again_and_again(path, tmp_path, moments(20, seed=1))
+        path, kill_again_and_again(path, tmp_path, moments(10, seed=1))
     )
 
 

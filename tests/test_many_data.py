@@ -98,7 +98,7 @@ def prior(x, data):
     return -jnp.sum(x["b"] ** 2) * precision / 4 - (n + 4) * x["t"] - precision
 
 
-@pytest.mark.parametrize(("n", "m"), [(2, 3), (3, 40), (4, 2)])
+@pytest.mark.parametrize(("n", "m"), [(2, 3), (4, 2), pytest.param(3, 40, marks=pytest.mark.slow)])
 def test_unknown_noise(n, m):
     """Normal-inverse-gamma: means, and variances in units of the noise."""
     rng = np.random.default_rng(n)

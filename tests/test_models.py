@@ -22,6 +22,8 @@ from limpet.models import target as model_target
 
 QUIET = {"progress": False}
 FEW = {"draws": 20, "chains": 3, "warmup": 20, **QUIET}
+# variables are the same whatever sampler moves them, and this one needs no derivatives
+WALK = FEW | {"kernel": limpet.RandomWalk()}
 DATA = np.array([[0.3, 1.2], [0.7, 0.4], [2.0, 0.9]])
 
 
@@ -67,7 +69,9 @@ def log_posterior(target):
     return jax.jit(of)
 
 
-@pytest.mark.parametrize("sites", [None, ["vectors", "event"]])
+@pytest.mark.parametrize(
+    "sites", [None, pytest.param(["vectors", "event"], marks=pytest.mark.slow)]
+)
 def test_the_density_is_numpyros(sites):
     target = limpet.from_numpyro(every_kind, DATA, count=2, sites=sites)
     chosen = [sites] if isinstance(sites, str) else sites or GAUSSIAN
@@ -108,7 +112,7 @@ def every_kind_in_pymc():
 
 
 @pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
-@pytest.mark.parametrize("sites", [None, ["vectors"]])
+@pytest.mark.parametrize("sites", [None, pytest.param(["vectors"], marks=pytest.mark.slow)])
 def test_the_density_is_pymcs(sites):
     model = every_kind_in_pymc()
     target = limpet.from_pymc(model, sites=sites)
@@ -125,7 +129,7 @@ def test_the_density_is_pymcs(sites):
 @pytest.mark.filterwarnings("ignore::limpet.SlowPathWarning")
 def test_draws_are_the_models_own_variables():
     target = limpet.from_numpyro(every_kind, DATA, 2)
-    draws = limpet.sample(target, **FEW)
+    draws = limpet.sample(target, **WALK)
     posterior = draws.posterior
     names = {"scale", "upper", "shares", "factor", "x", "twice"}
     assert set(posterior.data_vars) == names
@@ -162,7 +166,7 @@ def test_draws_are_the_models_own_variables():
 @pytest.mark.filterwarnings("ignore::limpet.SlowPathWarning")
 def test_draws_have_pymcs_dims_and_coords():
     target = limpet.from_pymc(every_kind_in_pymc())
-    draws = limpet.sample(target, **FEW)
+    draws = limpet.sample(target, **WALK)
     names = {"scale", "upper", "shares", "factor", "factor_corr", "factor_stds", "x", "twice"}
     assert set(draws.posterior.data_vars) == names
     assert draws.posterior["x"].sel(row="b", column=20).dims == ("chain", "draw")

@@ -180,9 +180,9 @@ KERNELS = {
     "lifted": limpet.Lifted(steps=3, step_size=0.5),  # longer ones are chaotic
     "walk": limpet.RandomWalk(),
 }
-# every sampler and every model; XLA takes ten seconds for each of the others
+# every sampler and every model; the others take up to ten seconds each
 FIRST = {("travelling", two_spheres), ("walk", two_spheres), ("sas", ellipsoid_sphere)}
-FIRST |= {("surface", ellipsoid_sphere), ("lifted", beads), ("sas", beads)}
+FIRST |= {("surface", ellipsoid_sphere), ("lifted", beads)}
 
 
 @pytest.mark.parametrize(

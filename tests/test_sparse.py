@@ -21,7 +21,7 @@ from models import CASES
 import limpet
 from limpet import lanes
 from limpet.engine.xla import RUN_ONCE
-from limpet.lanes.loops import stretches
+from limpet.lanes.loops import plans, stretches
 from limpet.lanes.plans import NONE, Plan
 from limpet.sparse import colours
 from limpet.sparse.colours import Colouring, cheaper_colouring, find_colouring
@@ -239,9 +239,11 @@ def test_algebra_is_that_of_dense_matrices(seed, kind):
     assert algebra_error(random_structure(rng, kind), rng, way=by_xla) < 1
 
 
-@pytest.mark.parametrize("registers", [1, 16])
+@pytest.mark.parametrize(("registers", "shortest"), [(1, 0), (16, 0), (16, 100), (16, 500)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_compiled_algebra(kind, registers):
+def test_compiled_algebra(kind, registers, shortest, monkeypatch):
+    """All of it as loops, and what is short written out."""
+    monkeypatch.setattr(plans, "SHORTEST_LOOP", shortest)
     rng = np.random.default_rng(7)
     assert algebra_error(random_structure(rng, kind), rng, compile=registers) < 1
 
@@ -455,8 +457,18 @@ KERNELS = {
 }
 
 
-@pytest.mark.parametrize("beads", [33, pytest.param(100, marks=pytest.mark.slow), 1000])
-@pytest.mark.parametrize("name", KERNELS)
+# of every sampler a short chain; a long one of Lifted, which has all that the others have
+FIRST = {("lifted", 1000), *((name, 33) for name in KERNELS)}
+
+
+@pytest.mark.parametrize(
+    ("name", "beads"),
+    [
+        pytest.param(name, beads, marks=[pytest.mark.slow] * ((name, beads) not in FIRST))
+        for name in KERNELS
+        for beads in (33, 100, 1000)
+    ],
+)
 def test_chains_keep_their_law(name, beads):
     problem, target = chain(beads, 0.05)
     kernel, chains, steps = KERNELS[name](problem.n), 48, 6
