@@ -68,7 +68,11 @@ def test_commits_are_never_more_than_five_seconds_apart(monkeypatch, took, looks
     assert np.median(gaps) >= 0.6  # what costs little is not done all the time either
 
 
-@pytest.mark.parametrize("kernel", [limpet.Lifted(), limpet.SAS()], ids=["lifted", "sas"])
+@pytest.mark.parametrize(
+    "kernel",
+    [limpet.Lifted(), pytest.param(limpet.SAS(), marks=pytest.mark.slow)],
+    ids=["lifted", "sas"],
+)
 def test_a_run_waits_for_a_slow_disk_and_memory_stays_flat(tmp_path, monkeypatch, kernel):
     commit, seen, books = writer.Store.commit, [], []
     take, init = chunks.TileChunks.writes, commits.Commits.__init__

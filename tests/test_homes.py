@@ -89,7 +89,8 @@ def test_obstore_and_fsspec(target, folder):
         assert not check(store).unexpected
 
 
-def test_a_run_whose_store_is_lost_at_any_write_goes_on(target, folder, often):
+@pytest.mark.parametrize("most", [30, pytest.param(9, marks=pytest.mark.slow)])
+def test_a_run_whose_store_is_lost_at_any_write_goes_on(target, folder, often, most):
     chance, memory = random.Random(1), MemoryStore()
     with pytest.raises(limpet.StoreError, match=r"Could not create .*the network is down"):
         limpet.sample(target, START, store=Mortal(MemoryStore(), 3), **OPTIONS)
@@ -98,7 +99,7 @@ def test_a_run_whose_store_is_lost_at_any_write_goes_on(target, folder, often):
     made, lost = [0], 0
     while made[-1] < 400:
         try:
-            limpet.resume(Mortal(memory, chance.randint(0, 9)), target, progress=False)
+            limpet.resume(Mortal(memory, chance.randint(0, most)), target, progress=False)
         except limpet.StoreError as error:
             assert "the network is down" in str(error)  # noqa: PT017
             lost += 1

@@ -166,7 +166,7 @@ def check_run(model, chains, asked, thin, warmup, seed, workers, blocks, stored,
 QUIET = {"suppress_health_check": list(HealthCheck)}
 
 
-@settings(max_examples=30, **QUIET)
+@settings(max_examples=15, **QUIET)
 @EXAMPLES
 def test_any_run_interrupted_anyhow_is_the_run_that_was_not(**example):
     check_run(**example)

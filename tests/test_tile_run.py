@@ -85,7 +85,9 @@ def put(run, every):
     return arrays
 
 
-@pytest.mark.parametrize("kind", RUNS)
+@pytest.mark.parametrize(
+    "kind", ["learning", "sas", pytest.param("lifted", marks=pytest.mark.slow)]
+)
 def test_a_tile_is_the_same_wherever_it_is_advanced(kind):
     """By four processes in turn, through bytes only; from warm-up, and while it draws."""
     run = begin(*RUNS[kind])
