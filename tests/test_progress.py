@@ -493,6 +493,35 @@ def test_ctrl_c_is_heard_while_a_library_is_at_work():
         end.set()
 
 
+class Grave:
+    """A place where exceptions are ignored, as in callbacks of the garbage collector."""
+
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def made_into_another():
+    """As JAX does where it compares, and as a user's own function may."""
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        raise ValueError("not equal") from None
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("interrupt", [Grave, made_into_another])
+def test_an_interruption_that_gets_lost_is_heard(interrupt, tmp_path):
+    def q(x):
+        interrupt()
+        return two_spheres(x)
+
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        limpet.sample(limpet.Target(q, 0.1), START, store=tmp_path / "run.zarr", progress=False)
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert not (tmp_path / "run.zarr").exists()
+
+
 def test_errors_come_out_of_interruptible_calls():
     with pytest.raises(ZeroDivisionError):
         interruptible(lambda a, b: a / b)(1, 0)

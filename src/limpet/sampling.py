@@ -46,6 +46,7 @@ from limpet.run import tile
 from limpet.run.executors import Executor, as_executor
 from limpet.run.goal import Goal
 from limpet.run.pilot import find_ladder
+from limpet.run.signals import every_one_heard
 from limpet.run.specification import RunSpecification, check_names, chunk_length
 from limpet.run.task import pack
 from limpet.run.tile_run import LEARN
@@ -197,37 +198,41 @@ def sample(
         coordinates.check_storable()
     with show_progress(progress) as show:
         stop_at_once = says_stop(show(at_the_start(chains, draws, ess)))
-        flat = target.on_vectors(layout).freeze(jnp.asarray(guesses[0]))
-        kernel.check_room(flat, jnp.asarray(guesses[0]))
-        if kernel.is_forced:
-            flat.check_forces(jnp.asarray(guesses[0]))
-        if engine is not None:
-            pack(None, kernel, flat)  # refuses what cannot be sent, before anything takes time
-        specification = _specify(
-            kernel,
-            flat,
-            layout,
-            coordinates,
-            chains=chains,
-            draws=draws,
-            goal=goal,
-            warmup=warmup,
-            scale=scale,
-            thin=thin,
-            keep_surface=bool(keep_surface),
-            seed=seed,
-        )
-        spare = -chains % specification.width
-        of_model = target.start is not None
-        starts = _find_starts(kernel, flat, guesses, chains, seed, spare, jitter, of_model)
-        if isinstance(kernel, Exchange) and kernel.ladder is None:
-            show(at_the_start(chains, draws, ess)._replace(phase="ladder"))
-            kernel, scale = find_ladder(specification, kernel, flat, starts)
-            found = {"fields": dataclasses.asdict(kernel), "parameters": kernel.parameters(flat)}
-            specification = dataclasses.replace(specification, scale=scale, **found)
-        if getattr(kernel, "measure", None) is None:  # else it is on the surface itself
-            check_resolution(flat, starts)
-        check_symmetries(flat, starts)
+        with every_one_heard():
+            flat = target.on_vectors(layout).freeze(jnp.asarray(guesses[0]))
+            kernel.check_room(flat, jnp.asarray(guesses[0]))
+            if kernel.is_forced:
+                flat.check_forces(jnp.asarray(guesses[0]))
+            if engine is not None:
+                pack(None, kernel, flat)  # refuses what cannot be sent, before anything takes time
+            specification = _specify(
+                kernel,
+                flat,
+                layout,
+                coordinates,
+                chains=chains,
+                draws=draws,
+                goal=goal,
+                warmup=warmup,
+                scale=scale,
+                thin=thin,
+                keep_surface=bool(keep_surface),
+                seed=seed,
+            )
+            spare = -chains % specification.width
+            of_model = target.start is not None
+            starts = _find_starts(kernel, flat, guesses, chains, seed, spare, jitter, of_model)
+            if isinstance(kernel, Exchange) and kernel.ladder is None:
+                show(at_the_start(chains, draws, ess)._replace(phase="ladder"))
+                kernel, scale = find_ladder(specification, kernel, flat, starts)
+                found = {
+                    "fields": dataclasses.asdict(kernel),
+                    "parameters": kernel.parameters(flat),
+                }
+                specification = dataclasses.replace(specification, scale=scale, **found)
+            if getattr(kernel, "measure", None) is None:  # else it is on the surface itself
+                check_resolution(flat, starts)
+            check_symmetries(flat, starts)
         with _new_sink(home, specification, flat, starts) as sink:
             begin = functools.partial(begin_tile, sink.specification, kernel, flat, starts)
             tiles = [begin(k) for k in range(specification.tiles)]
@@ -285,7 +290,8 @@ def resume(
     hands = number_of_workers(workers, executor)
     engine = None if executor is None else as_executor(executor)
     with show_progress(progress) as show, Store(as_home(store)) as held:
-        kernel, flat, starts = stored_run(held, target)
+        with every_one_heard():
+            kernel, flat, starts = stored_run(held, target)
         if engine is not None:
             pack(None, kernel, flat)
         asked = number_of_draws(held, draws, ess)

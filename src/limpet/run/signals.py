@@ -38,6 +38,37 @@ def tell_interruption(interruption: InterruptedWarning):
     _ON_INTERRUPTION.get()(interruption)
 
 
+@contextlib.contextmanager
+def every_one_heard() -> Iterator[None]:
+    """Interruptions leave what is inside, also those that get lost on the way.
+
+    One in fifty would: Python ignores exceptions in callbacks of its garbage collector, of which
+    JAX has a slow one, and JAX makes other errors of some that it meets.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM) if main}
+    before = {number: act for number, act in handlers.items() if callable(act)}
+    came = []
+
+    def handle(number, frame):
+        came.append(number)
+        before[number](number, frame)
+
+    for number in before:
+        signal.signal(number, handle)
+    try:
+        yield
+    except Exception as error:
+        if came:
+            raise KeyboardInterrupt(came[0]) from error
+        raise
+    finally:
+        for number, act in before.items():
+            signal.signal(number, act)
+    if came:
+        raise KeyboardInterrupt(came[0])
+
+
 class Signals:
     """Ctrl-C and SIGTERM ask to stop; asked twice, they interrupt.
 
@@ -66,7 +97,7 @@ class Signals:
         self._at_once = True
         try:
             yield
-        except KeyboardInterrupt:
+        except (Exception, KeyboardInterrupt):  # JAX makes other errors of some interruptions
             if self.came is None:
                 raise
         finally:
