@@ -13,8 +13,8 @@ from limpet import lanes
 from limpet.engine import Example, cache, program, xla
 from limpet.geometry import linalg
 from limpet.kernels import noise
-from limpet.lanes import functions, primitives
-from limpet.paper import ellipsoid_sphere, two_spheres
+from limpet.lanes import functions, machine, primitives, width
+from limpet.paper import START, ellipsoid_sphere, two_spheres
 from limpet.run import tile
 
 pytestmark = pytest.mark.optimized
@@ -195,12 +195,12 @@ FIRST |= {("surface", ellipsoid_sphere), ("lifted", beads)}
 )
 def test_steps_are_those_of_xla(name, q):
     """Also those that are compiled quickly, as other tests have them."""
-    kernel, width, steps = KERNELS[name], 32, 64
-    starts = limpet.find_start(limpet.Target(q, 0.05), STARTS[q], count=width, seed=1)
+    kernel, chains, steps = KERNELS[name], 32, 64
+    starts = limpet.find_start(limpet.Target(q, 0.05), STARTS[q], count=chains, seed=1)
     target = limpet.Target(q, 0.05).freeze(jnp.asarray(starts[0]))
     states = tile.first_states(kernel, target, starts)
-    carry, constants = (states, noise.generators(0, 0, width)), (kernel, target)
-    scales = tile.given_scales(kernel, target, (width, steps))
+    carry, constants = (states, noise.generators(0, 0, chains)), (kernel, target)
+    scales = tile.given_scales(kernel, target, (chains, steps))
     one = jax.tree.map(lambda leaf: leaf[0], (carry, scales))
     one = one[0], jax.tree.map(lambda leaf: leaf[0], one[1])
     zero = tile._zero(target, *one[0])
@@ -208,11 +208,38 @@ def test_steps_are_those_of_xla(name, q):
         assert np.count_nonzero(~zero[0].normals) == 2 + 8 * 4
     _, ours = lanes.scan(tile.step, constants, *one, lambda: zero)(constants, carry, scales)
     with quickly():
-        _, theirs = xla.scan(tile.step, constants, *one, width, steps)(constants, carry, scales)
+        _, theirs = xla.scan(tile.step, constants, *one, chains, steps)(constants, carry, scales)
         _, quick = lanes.scan(tile.step, constants, *one, lambda: zero)(constants, carry, scales)
     for others in (theirs, quick):
         assert np.mean(ours.code == others.code) > 0.999
         np.testing.assert_allclose(ours.x[:, :5], others.x[:, :5], atol=1e-10)
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_lanes_in_registers_change_no_bit(monkeypatch, wide):
+    """Eight, where registers have room for as many, and four; of the default sampler's step."""
+    monkeypatch.setattr(machine, "is_wide", lambda: wide)
+    chains, steps, kernel = 13, 40, limpet.Lifted()
+    starts = limpet.find_start(limpet.Target(ellipsoid_sphere, 0.05), START, count=chains, seed=1)
+    target = limpet.Target(ellipsoid_sphere, 0.05).freeze(jnp.asarray(starts[0]))
+    carry = tile.first_states(kernel, target, starts), noise.generators(0, 0, chains)
+    scales = tile.given_scales(kernel, target, (chains, steps))
+    one = jax.tree.map(lambda leaf: leaf[0], carry), jax.tree.map(lambda a: a[0, 0], scales)
+    texts = []
+
+    def compiled(text, **options):
+        texts.append(text)
+        return machine.compiled(text, **options)
+
+    found = [
+        lanes.scan(tile.step, (kernel, target), *one, compiled=compiled, chains=count)(
+            (kernel, target), carry, scales
+        )
+        for count in (chains, width.FEW)
+    ]
+    assert ["<8 x double>" in text for text in texts] == [wide, False]
+    for a, b in zip(*map(jax.tree.leaves, found), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_arrays_may_be_in_any_order():

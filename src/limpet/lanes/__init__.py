@@ -41,7 +41,7 @@ from limpet.lanes import loops, machine, operations
 from limpet.lanes.code import UnsupportedError, locate
 from limpet.lanes.elementwise import LIBRARY
 from limpet.lanes.identity import fingerprint_of, uses
-from limpet.lanes.width import FEW, MANY
+from limpet.lanes.width import FEW, MANY, in_registers, side_by_side
 
 __all__ = ["UnsupportedError", "is_large", "is_quick", "scan", "zeros"]
 
@@ -145,10 +145,13 @@ def _code(program, count, size, carry, zero, keep, registers, chains, compiled, 
         with contextlib.suppress(UnsupportedError):
             masks = _masks(carry, zero())
             sparse = any(mask.ndim > 1 and 2 * mask.sum() > mask.size for mask in masks)
-            if sparse or operations.count(program) <= MOST_NUMBERS:
+            numbers = operations.count(program)
+            if sparse or numbers <= MOST_NUMBERS:
                 bits = [np.packbits(mask).tobytes() for mask in masks]
-                key = _key(program, quick, count, size, *bits)
-                make = functools.partial(operations.written, program, count, size, masks)
+                lanes = in_registers(numbers, chains, quick)
+                key = _key(program, quick, count, size, lanes, *bits)
+                write = side_by_side(lanes)(operations.written)
+                make = functools.partial(write, program, count, size, masks)
                 return keep(key, lambda: compiled(make(), quick=quick))
     registers = loops.REGISTERS if registers is None else registers
     most_lanes = MANY if chains > FEW else FEW

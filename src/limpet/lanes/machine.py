@@ -47,6 +47,11 @@ def machine(level: int = 3):
     return target.create_target_machine(cpu=name, features=features, opt=level, jit=True)
 
 
+def is_wide() -> bool:
+    """Whether this processor has registers of 512 bits, eight numbers each."""
+    return "+avx512f" in _processor()[2].split(",")
+
+
 @functools.cache
 def _processor():
     llvm.initialize_native_target()

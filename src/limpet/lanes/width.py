@@ -9,16 +9,29 @@ import contextlib
 import contextvars
 from collections.abc import Iterator
 
-FEW = 4  # where all numbers are in registers, which are enough for no more
+from limpet.lanes import machine
+
+FEW = 4  # where all numbers are in registers of 256 bits, which are enough for no more
 # Where arrays are in memory: with 8 in place of 4, a slide takes 0.6 to 0.7 of the time on dense
 # quadratics, an equation in time and a chain of 100 beads, on a processor of 512 bits.
 MANY = 8
+# Operations up to which numbers in registers of 512 bits have MANY lanes. On a processor that
+# halves such instructions, a step of the paper's sampler (1,501) takes 0.7 to 0.8 of the time, a
+# trajectory on two spheres (1,917) and one in 30 dimensions (5,544) 0.8 to 0.9, of ten beads
+# (44,472) and four quadratics (48,263) 0.8 to 1; and compiling these last 1.3 to 1.5 times as long.
+MOST_IN_WIDE_REGISTERS = 10_000
 # Bytes of all arrays with MANY lanes, beyond those of tables, which all lanes share. Measured with
 # caches of 48 kB and 2 MB, on a machine with other work: chains of 300 and 1,000 beads, with 2 and
 # 7 MB, take 0.85 and 0.75 of the time with FEW; one of 100, with 0.7 MB, as long; slides on 40
 # quadratics in 120 unknowns, with 6 MB and tables of 5 MB, 1.5 times as long.
 MOST_FOR_MANY = 2**20
 _NOW = contextvars.ContextVar("lanes", default=FEW)
+
+
+def in_registers(operations: int, chains: int, quick: bool) -> int:
+    """The lanes of a program on numbers in registers, for about so many chains."""
+    worth = operations <= MOST_IN_WIDE_REGISTERS and not quick
+    return MANY if worth and chains > FEW and machine.is_wide() else FEW
 
 
 def lanes() -> int:
