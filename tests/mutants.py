@@ -56,6 +56,7 @@ def build(mutant: Mutant):
         kept = {
             "State": sys.modules["limpet.kernels.base"].State,
             "slide_to_level": sys.modules["limpet.kernels.bonds"].slide_to_level,
+            "follow": sys.modules["limpet.kernels.trajectory"].follow,
             "exchange": sys.modules["limpet.kernels.rungs"].exchange,
             "swap_log_ratio": sys.modules["limpet.kernels.rungs"].swap_log_ratio,
             "Exchange": sys.modules["limpet.kernels.exchange"].Exchange,

@@ -60,12 +60,15 @@ def steps_from(points, kernel, target, steps, seed):
     return mapped(go)(np.asarray(points), generators(seed, 0, len(points)))
 
 
-@pytest.mark.parametrize(("tries", "steps"), [(1, 6), (3, 12)])  # three trajectories each
-def test_exact_draws_stay_exact(tries, steps):
+@pytest.mark.parametrize(
+    ("tries", "steps", "slides"),
+    [(1, 6, 1), (3, 12, 1), (1, 6, 4)],  # three trajectories each; the last ones bounce
+)
+def test_exact_draws_stay_exact(tries, steps, slides):
     """Shares and squared distances are compared with their truths at 4.5 standard errors."""
     kappa, count = 2.0, 4_000
     exact = sticky.exact_rigid_trimers(kappa, count, seed=2)
-    kernel = limpet.StrataSampler("soft", steps=1, step_size=0.6, reach=0.5, tries=tries)
+    kernel = limpet.StrataSampler("soft", steps=slides, step_size=0.6, reach=0.5, tries=tries)
     ends, info = steps_from(exact, kernel, sticky.trimer_target(), steps, seed=3)
     travels = np.asarray(info.move) == Move.HARD
     assert (travels == (np.arange(steps) % (1 + tries) == 0)).all()
@@ -231,7 +234,12 @@ def test_bonds_that_never_change_are_told_of(kappa, said):
     start = sticky.TRIMER_START if kappa < 1 else sticky.TRIANGLE_START
     with pytest.warns(limpet.LimpetWarning, match=said):
         limpet.sample(
-            sticky.trimer_target(kappa=kappa), start, draws=4, chains=130, warmup=40, progress=False
+            sticky.trimer_target(kappa=kappa),
+            start,
+            draws=4,
+            chains=130,
+            warmup=100,
+            progress=False,
         )
 
 

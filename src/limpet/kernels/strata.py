@@ -19,7 +19,7 @@ from limpet.kernels.lifted import NO_FACTOR, LiftedTarget, length_of
 from limpet.kernels.moves import reach_of, where_any
 from limpet.kernels.noise import Noise
 from limpet.kernels.states import Info, Move, Outcome, State
-from limpet.kernels.stratum import Masked, RigidStratum
+from limpet.kernels.stratum import Bouncing, RigidStratum
 from limpet.kernels.surface import MEASURES
 from limpet.kernels.trajectory import TrajectoryKernel, make_trajectory
 from limpet.shapes import Vector
@@ -107,9 +107,7 @@ class StrataSampler(TrajectoryKernel):
     def tunables(self) -> tuple[Tunable, ...]:
         """Those of trajectories, and how far bonds reach."""
         bonds = Tunable(("reach",), (Move.FORM, Move.BREAK), acceptance=self.bond_acceptance)
-        slides, *others = super().tunables
-        # what does not hold is a wall, which short trajectories meet as well: the farthest are best
-        return slides._replace(acceptance=None), *others, bonds
+        return *super().tunables, bonds
 
     @property
     def step_sizes(self) -> dict[Move, tuple[str, ...]]:
@@ -188,7 +186,7 @@ class StrataSampler(TrajectoryKernel):
     ) -> tuple[State, Info]:
         """A trajectory while labels stay."""
         rigid, n, m = self.measure is not None, len(place.x), len(place.values)
-        surface = Masked(target, place.holds, rigid)
+        surface = Bouncing(target, place.holds, rigid)
         if rigid:
             lifted: LiftedTarget = RigidStratum(surface, n)
         else:
@@ -199,7 +197,7 @@ class StrataSampler(TrajectoryKernel):
         z = jnp.concatenate([noise.z[:n] * target.free(n), noise.z[n : n + m] * (not rigid)])
         measure = MEASURES[self.measure or "soft"]
         new, info = make_trajectory(
-            self, lifted, sizes, noise._replace(z=z), begin, measure=measure
+            self, lifted, sizes, noise._replace(z=z), begin, measure=measure, wall=surface.wall
         )
         new = lifted.lower_state(new)._replace(
             on=jnp.bool_(True),

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from limpet.geometry.linalg import factor, scaled
+from limpet.geometry.linalg import along, factor, lengths, scaled
 from limpet.kernels.lifted import NO_FACTOR, LiftedTarget, NormalsThere, Point
 from limpet.kernels.states import State
 from limpet.lanes.primitives import sparse
@@ -49,8 +49,32 @@ class Masked:
 
     def contains(self, x: Vector) -> Bool[Array, ""]:
         """Whether x is inside the walls, and no constraint is violated that does not hold."""
-        apart = (self.target.values(x) > 0) | (self.holds > 0) | ~self.target.walled
-        return self.target.contains(x) & jnp.all(apart)
+        return self.target.contains(x) & jnp.all(self.respected(self.target.values(x)))
+
+    def respected(self, values: Values) -> Bool[Array, " m"]:
+        """Of every constraint, whether it holds, or is not violated."""
+        return (values > 0) | (self.holds > 0) | ~self.target.walled
+
+
+class Bouncing(Masked):
+    """The same, where trajectories bounce from constraints that do not hold."""
+
+    def contains(self, x: Vector) -> Bool[Array, ""]:
+        """Whether x is inside the user's walls."""
+        return self.target.contains(x)
+
+    def wall(self, point: Vector) -> tuple[Bool[Array, ""], Vector]:
+        """Whether no constraint is violated, and the gradient of the one that is most.
+
+        The point may be of the lifted surface.
+        """
+        x, eta = point[: -len(self.holds)], point[-len(self.holds) :]
+        values, normals = self.target.values_and_normals(x)
+        respected = self.respected(values)
+        depths = jnp.where(respected, 0.0, -values / lengths(normals))
+        deepest = ~respected & (depths >= jnp.max(depths))
+        gradient = along(normals, jnp.where(deepest, 1.0, 0.0))
+        return jnp.all(respected), jnp.concatenate([gradient, jnp.zeros_like(eta)])
 
 
 class RigidStratum(LiftedTarget):

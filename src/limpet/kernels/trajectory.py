@@ -10,8 +10,14 @@ momentum and F the force along the surface, due to exp(l) det(K)^(-1/2):
 
 A trajectory of one slide without force is the Hard move of the paper. One that fails on the way is
 rejected as a whole.
+
+Walls may be such that trajectories bounce from them: where a slide but the last ends behind one,
+the next begins mirrored, as w' = w - 2 n (n.w) / n.n, where n is the tangent part of the wall's
+gradient there. That is its own inverse, and keeps volume and |w|, so that the way back is as ever.
+Whether one is mirrored may not depend on w, for the way back arrives with -w'.
 """
 
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -41,6 +47,10 @@ FIRST_SLIDES = 8  # of a trajectory, until warm-up has found how many are best: 
 # per slide as well, and as many of a chain of 10 beads; 0.9 an eighth fewer per slide of that one
 ACCEPTANCE = 0.85
 JITTER = 0.3  # slides are longer or shorter by up to this share: a choice, to break up any period
+
+
+# of a point: whether it is inside of all walls to bounce from, and the gradient of one it is behind
+Wall = Callable[[Vector], tuple[Bool[Array, ""], Vector]]
 
 
 class Trajectory(NamedTuple):
@@ -106,12 +116,16 @@ def make_trajectory(
     noise: Noise,
     state: State,
     measure: float = 1.0,
+    wall: Wall | None = None,
 ) -> tuple[State, Info]:
     """A Hard move: one trajectory, accepted or not."""
     forced = is_forced(kernel.steps)
     h = vary(sizes["step_size"], noise.choice, forced)
     slide, level = h * tangent(state.normals, state.factor, noise.z), jnp.zeros_like(state.values)
-    path = follow(kernel, target, state, slide, h, level, sizes["steps"], forced, measure=measure)
+    slides = sizes["steps"]
+    path = follow(
+        kernel, target, state, slide, h, level, slides, forced, measure=measure, wall=wall
+    )
     log_ratio = slide_log_ratio(state, path.state, slide, path.slide, h, measure)
     outcome, acceptance = judge(noise, log_ratio, path.obstacle)
     new = choose(outcome == Outcome.ACCEPTED, path.state, state)
@@ -151,6 +165,7 @@ def follow(
     *,
     measure: float = 1.0,
     active: Bool[Array, ""] | bool = True,
+    wall: Wall | None = None,
 ) -> Trajectory:
     """The first `slides` slides of a trajectory that begins with this one, where q = level."""
 
@@ -161,12 +176,25 @@ def follow(
     def add_slide(carry: tuple[Any, Trajectory]) -> tuple[Any, Trajectory]:
         made, path = carry
         state, back, met = slide_once(kernel, target, path.state, path.slide + path.push, level)
-        push = push_of(target, state, h, forced, measure)
-        return made + 1, Trajectory(state, push - back, push, sooner(met, _obstacle_in(push)))
+        push, made = push_of(target, state, h, forced, measure), made + 1
+        slide = push - back
+        if wall is not None:
+            inside, gradient = wall(state.x)
+            slide = jnp.where(inside, slide, _mirrored(slide, state, gradient))
+            behind = ~inside & (made >= slides)
+            met = sooner(met, jnp.where(behind, Outcome.WALL, Outcome.ACCEPTED))
+        return made, Trajectory(state, slide, push, sooner(met, _obstacle_in(push)))
 
     push = push_of(target, state, h, forced, measure)
     met = jnp.where(active, _obstacle_in(push), Outcome.ACCEPTED)
     return jax.lax.while_loop(goes_on, add_slide, (0, Trajectory(state, slide, push, met)))[1]
+
+
+def _mirrored(slide: Vector, state: State, gradient: Vector) -> Vector:
+    """A slide that bounces from a wall with this gradient, if that has a part along the surface."""
+    away = tangent(state.normals, state.factor, gradient)
+    square = jnp.sum(away**2)
+    return slide - 2 * jnp.sum(slide * away) / jnp.where(square > 0, square, 1.0) * away
 
 
 def push_of(target: Surface, state: State, h: Any, forced: bool, measure: float = 1.0) -> Vector:
