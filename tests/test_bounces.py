@@ -158,7 +158,7 @@ MUTANTS = {
         "away = tangent(state.normals, state.factor, gradient)",
         "away = gradient",
     ),
-    "an end behind a wall": ("behind = ~inside & (made >= slides)", "behind = ~inside & False"),
+    "an end behind a wall": ("~inside & ((made >= slides)", "~inside & (False"),
 }
 
 

@@ -522,6 +522,23 @@ def test_an_interruption_that_gets_lost_is_heard(interrupt, tmp_path):
     assert not (tmp_path / "run.zarr").exists()
 
 
+def test_a_handler_that_goes_on_goes_on():
+    """That of a program which counts signals, or has work to end first."""
+    heard = []
+
+    def q(x):
+        os.kill(os.getpid(), signal.SIGINT)
+        return two_spheres(x)
+
+    before = signal.signal(signal.SIGINT, lambda *_: heard.append(True))
+    try:
+        with signals.every_one_heard():
+            q(jnp.array(START))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert heard
+
+
 def test_errors_come_out_of_interruptible_calls():
     with pytest.raises(ZeroDivisionError):
         interruptible(lambda a, b: a / b)(1, 0)

@@ -126,6 +126,17 @@ def test_how_far_bonds_reach_is_found_by_any_seed():
         assert min(draws.attrs["acceptance"][move] for move in ("form", "break")) > 0.8
 
 
+def test_a_density_need_not_be_anything_behind_a_wall():
+    def log_density(x):
+        return sticky.near_the_origin(x) + 0 * jnp.log(sticky.trimer(x)[2] + 0.01)
+
+    target = limpet.Strata(sticky.trimer, 1e-3, 2.0, always=[0, 1], log_density=log_density)
+    options = {"draws": 50, "chains": 130, "warmup": 100, "seed": 1, "progress": False}
+    draws = limpet.sample(target, sticky.TRIMER_START, **options)
+    assert draws.attrs["counts"]["hard"]["wall"]
+    assert not draws.attrs["counts"]["hard"]["not_finite"]
+
+
 def test_strata_of_every_dimension():
     """Shares of the published example: corners, edges and the region between them."""
     target = limpet.Strata(sticky.parabola_line, 0.1, kappa=1.0)

@@ -181,7 +181,8 @@ def follow(
         if wall is not None:
             inside, gradient = wall(state.x)
             slide = jnp.where(inside, slide, _mirrored(slide, state, gradient))
-            behind = ~inside & (made >= slides)
+            # behind a wall a density need not be anything
+            behind = ~inside & ((made >= slides) | (_obstacle_in(push) != Outcome.ACCEPTED))
             met = sooner(met, jnp.where(behind, Outcome.WALL, Outcome.ACCEPTED))
         return made, Trajectory(state, slide, push, sooner(met, _obstacle_in(push)))
 

@@ -51,8 +51,11 @@ def every_one_heard() -> Iterator[None]:
     came = []
 
     def handle(number, frame):
-        came.append(number)
-        before[number](number, frame)
+        try:
+            before[number](number, frame)
+        except BaseException:  # a handler that returns has dealt with it
+            came.append(number)
+            raise
 
     for number in before:
         signal.signal(number, handle)
