@@ -128,7 +128,7 @@ def test_how_far_bonds_reach_is_found_by_any_seed():
 
 def test_a_density_need_not_be_anything_behind_a_wall():
     def log_density(x):
-        return sticky.near_the_origin(x) + 0 * jnp.log(sticky.trimer(x)[2] + 0.01)
+        return sticky.near_the_origin(x) + 0 * jnp.sqrt(sticky.trimer(x)[2] + 0.01)
 
     target = limpet.Strata(sticky.trimer, 1e-3, 2.0, always=[0, 1], log_density=log_density)
     options = {"draws": 50, "chains": 130, "warmup": 100, "seed": 1, "progress": False}
