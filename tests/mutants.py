@@ -237,8 +237,8 @@ TRAVEL_MUTANTS = {
         "SurfaceSampler",
         _one(
             "kernels.trajectory",
-            "Trajectory(state, push - back, push,",
-            "Trajectory(state, -back, push,",
+            "slide = push - back",
+            "slide = -back",
         ),
     ),
     "trajectory: gradient of the determinant upside down": (

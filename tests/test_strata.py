@@ -126,6 +126,15 @@ def test_how_far_bonds_reach_is_found_by_any_seed():
         assert min(draws.attrs["acceptance"][move] for move in ("form", "break")) > 0.8
 
 
+def test_slides_that_bounce_back_to_where_they_were_are_not_chosen():
+    """In one dimension the longest ones do, and are accepted for it."""
+    target = limpet.Strata(lambda x: x[:1], 0.1, kappa=1.0, log_density=lambda x: -x @ x)
+    draws = limpet.sample(target, [0.5], draws=300, seed=1, progress=False)
+    assert 0.1 < draws.attrs["parameters"]["step_size"] < 2
+    away, bonded = np.sqrt(np.pi) / 2, 1.02**-0.5  # weights
+    assert sticky.agrees(draws.posterior["bonds"].values[..., 0], bonded / (bonded + away))
+
+
 def test_a_density_need_not_be_anything_behind_a_wall():
     def log_density(x):
         return sticky.near_the_origin(x) + 0 * jnp.sqrt(sticky.trimer(x)[2] + 0.01)

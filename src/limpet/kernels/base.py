@@ -39,6 +39,8 @@ class Tunable(NamedTuple):
     acceptance: float | None = None  # the largest size is wanted with this; if None, the farthest
     may_grow: bool = True  # beyond what was given
     whole: bool = False  # a number of slides: whole, and the most effective draws per slide wanted
+    # no larger than the size that goes farthest: larger ones may be accepted for leading nowhere
+    bounces: bool = False
 
 
 @dataclass_transform(frozen_default=True)

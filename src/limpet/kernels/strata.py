@@ -27,9 +27,9 @@ from limpet.strata import Strata
 from limpet.target import Target
 
 BOND_ACCEPTANCE = 0.83  # of Form and Break together, as far as they reach: of each it is above 0.8
-# Of trajectories, whose ends may be behind walls: 0.85 is better for the sticky trimer, 0.6, with
-# half as many effective draws of its bond, for a chain of 20 beads at a sticky wall.
-ACCEPTANCE = 0.75
+# Of trajectories, whose ends may be behind walls: at 0.85 the sticky trimer has up to twice as many
+# effective draws of its bond, and a chain of 20 beads at a sticky wall half as many.
+ACCEPTANCE = 0.7
 NO_TRIES = np.zeros((1, 1))  # made yet
 SLIDES = 4  # of a trajectory: of four spheres, the most effective draws of bonds in a second
 
@@ -111,7 +111,9 @@ class StrataSampler(TrajectoryKernel):
         """Those of trajectories, and how far bonds reach."""
         bonds = Tunable(("reach",), (Move.FORM, Move.BREAK), acceptance=self.bond_acceptance)
         slides, *others = super().tunables
-        return slides._replace(acceptance=ACCEPTANCE), *others, bonds
+        if self.is_forced:
+            slides = slides._replace(acceptance=ACCEPTANCE, bounces=True)
+        return slides, *others, bonds
 
     @property
     def step_sizes(self) -> dict[Move, tuple[str, ...]]:

@@ -61,9 +61,10 @@ class Tuner:
         self.width, n = shape
         self.coordinates = np.unique(np.linspace(0, n - 1, min(n, WATCHED)).round().astype(int))
         cells = int(2 * DECADES * CELLS) + 1
-        # of each tunable, each of its moves and cell: proposals, and what they were worth in all
+        # of each tunable, each of its moves and cell: proposals, what they were worth in all, and
+        # how far they went, squared
         most = max((len(tunable.moves) for tunable in self.tunables), default=1)
-        self.record = np.zeros((len(self.tunables), most, 2, cells))
+        self.record = np.zeros((len(self.tunables), most, 3, cells))
         self.centres = np.zeros(len(self.tunables))  # decades from the sizes given
         # of each direction: squared distances in all, by cell of the number of slides; variance
         self.jumps = np.zeros((len(self.coordinates) + 1, cells))
@@ -150,7 +151,11 @@ class Tuner:
                 if tunable.whole:  # what it is worth is seen with steps of the right size only
                     mine &= np.abs(offsets[0] - self.centres[0]) < ALIKE
                 tried = np.bincount(cells[mine], minlength=record.shape[1])
-                record += tried, np.bincount(cells[mine], worth[mine], minlength=len(tried))
+                gains = (
+                    np.bincount(cells[mine], each[mine], minlength=len(tried))
+                    for each in (worth, total)
+                )
+                record += tried, *gains
                 for jumps, square in zip(self.jumps, squares, strict=True):
                     if tunable.whole:
                         jumps += np.bincount(cells[mine], square[mine], minlength=len(jumps))
@@ -177,7 +182,7 @@ class Tuner:
             reach = max(half / (2 if tunable.whole else 4), 1 / CELLS)
             blur = np.exp(-0.5 * ((decades[:, None] - decades) / reach) ** 2)
             record = self.record[k].sum(axis=0)
-            tried, worth = record @ blur
+            tried, worth, went = record @ blur
             known = (tried >= (ENOUGH if tunable.whole else 1)) & (
                 tunable.may_grow | (decades <= 0)
             )
@@ -196,7 +201,11 @@ class Tuner:
             elif tunable.acceptance is not None:
                 # of several moves the one that is accepted least
                 moves = [each for each in self.record[k] if each[0].sum() >= ENOUGH]
-                value = np.min([_falling(*each) for each in moves or [record]], axis=0) * known
+                if tunable.bounces:
+                    far = np.where(known, went / (tried + ENOUGH), 0.0)
+                    known &= decades <= decades[far >= NEARLY * far.max()].min()
+                    moves = [each * known for each in moves]
+                value = np.min([_falling(*each[:2]) for each in moves or [record]], axis=0) * known
             best = NEARLY * value.max()
             if not best:  # no proposal succeeded: the steps are too large
                 self.centres[k] = decades[known].min()
