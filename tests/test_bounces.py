@@ -24,7 +24,6 @@ from limpet.kernels.surface import MEASURES
 
 SLIDES, SIZE, COUNT = 3, 0.4, 60
 CHANGES, STEP = 12, 2.5e-4  # directions of a point and of a momentum; of the finite differences
-Q_OF, JACOBIAN_OF = identities.q_of, identities.jacobian_of
 
 
 def _go(follow, kind, rigid, x, holds, z):
@@ -70,19 +69,13 @@ def _begins(rigid):
 def _basis(x, holds, rigid):
     """Orthonormal directions of x and eta along the surface, longhand."""
     G = np.zeros((4, 10))
-    G[:, :6] = holds[:, None] * np.asarray(JACOBIAN_OF(x)) / np.array(identities.EPS)[:, None]
+    G[:, :6] = (
+        holds[:, None] * np.asarray(identities.jacobian_of(x)) / np.array(identities.EPS)[:, None]
+    )
     G[:, 6:] = np.diag(-(1 - holds if rigid else np.ones(4)) / 0.7 ** (not rigid))
     if rigid:  # eta of what holds is no coordinate
         G = np.concatenate([G, np.eye(10)[6:][holds > 0]])
     return np.linalg.qr(G.T, mode="complete")[0][:, len(G) :]
-
-
-def _landed(x, holds):
-    """A point near the surface of what holds, on it."""
-    for _ in range(4):
-        G = np.asarray(JACOBIAN_OF(x))[holds > 0]
-        x = x - G.T @ np.linalg.solve(G @ G.T, np.asarray(Q_OF(x))[holds > 0])
-    return x
 
 
 def _log_volume(go, rigid, begins, ends):
@@ -90,6 +83,7 @@ def _log_volume(go, rigid, begins, ends):
     x, holds, z = begins
     bases = [_basis(*each, rigid) for each in zip(x, holds, strict=True)]
     there = [_basis(y[:6], held, rigid) for y, held in zip(ends[0], holds, strict=True)]
+    rng = np.random.default_rng(0)  # of levels, which are zero here
     columns, same = [], np.ones(len(x), bool)
     for i in range(CHANGES):
         total = 0.0
@@ -98,7 +92,7 @@ def _log_volume(go, rigid, begins, ends):
             for c, T in enumerate(bases):
                 if i < T.shape[1]:
                     moved = x[c] + k * STEP * T[:6, i]
-                    points[c] = _landed(moved, holds[c]) if rigid else moved
+                    points[c] = identities._landed(moved, holds[c], rng, True) if rigid else moved
                 elif i < 2 * T.shape[1]:
                     momenta[c] = z[c] + k * STEP * T[:, i - T.shape[1]]
             y, w, met = go(points, holds, momenta)
