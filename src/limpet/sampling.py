@@ -200,6 +200,7 @@ def sample(
         stop_at_once = says_stop(show(at_the_start(chains, draws, ess)))
         with every_one_heard():
             flat = target.on_vectors(layout).freeze(jnp.asarray(guesses[0]))
+            kernel = kernel.fitted(flat)
             kernel.check_room(flat, jnp.asarray(guesses[0]))
             if kernel.is_forced:
                 flat.check_forces(jnp.asarray(guesses[0]))

@@ -108,6 +108,10 @@ class Kernel(abc.ABC):
     def check(self) -> None:  # noqa: B027 (most have nothing more to check)
         """Refuse numbers that do not fit each other."""
 
+    def fitted(self, target: Target) -> "Kernel":
+        """The same sampler with numbers filled in that depend on the target, here none."""
+        return self
+
     def check_room(self, target: Target, x: Vector) -> None:
         """Refuse a target without a surface, if this sampler moves on it."""
         if self.needs_surface and target.is_crowded(x):
@@ -200,7 +204,7 @@ class Kernel(abc.ABC):
         self.check_room(flat, vector)
         if not isinstance(vector, Tracer):
             check_symmetries(flat, vector[None])
-        return self.start(flat, vector)._replace(x=layout.point(vector))
+        return self.fitted(flat).start(flat, vector)._replace(x=layout.point(vector))
 
     def step(self, target: Target, key: PRNGKeyArray, state: State) -> tuple[State, Info]:
         """One step of one chain: a pure function, fit for `jax.jit`, `vmap` and `lax.scan`.
@@ -223,7 +227,8 @@ class Kernel(abc.ABC):
         layout = Layout.of(state.x)
         flat = state._replace(x=layout.vector(state.x))
         flat_target = target.on_vectors(layout)
-        _, new, info, _ = self.make_step(flat_target, {}, generator_from(key), flat)
+        kernel = self.fitted(flat_target)
+        _, new, info, _ = kernel.make_step(flat_target, {}, generator_from(key), flat)
         return new._replace(x=layout.point(new.x)), info
 
 
