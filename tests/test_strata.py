@@ -46,6 +46,7 @@ def steps_from(points, kernel, target, steps, seed):
     """Points with labels after some steps from these, and what the steps did."""
     layout = Layout.of({"bonds": np.zeros(1), "x": np.zeros(6)})
     flat = target.on_vectors(layout).freeze(jnp.asarray(points[0]))
+    kernel = kernel.fitted(flat)
 
     def go(x, generator):
         def step(carry, _):
@@ -282,7 +283,8 @@ def test_warm_up_watches_how_many_hold_and_is_carried_on():
     """By a tile that goes through bytes before its first draw, and after it."""
     layout, starts = read_points("start", {"bonds": np.zeros(3), "x": np.array(sticky.FOUR_START)})
     target = limpet.Strata(sticky.four_spheres, 0.01, 2.0, always=[0, 1, 2]).on_vectors(layout)
-    target, kernel = target.freeze(jnp.asarray(starts[0])), limpet.StrataSampler()
+    target = target.freeze(jnp.asarray(starts[0]))
+    kernel = limpet.StrataSampler().fitted(target)
     asked = {"draws": 8, "chains": 40, "warmup": None, "thin": 1, "seed": 3, "scale": "learn"}
     words = layout, Coordinates()
     run = sampling._specify(kernel, target, *words, keep_surface=False, **asked)

@@ -5,7 +5,7 @@ break one of them, once or several times; then it is at a draw.
 """
 
 import dataclasses
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -27,15 +27,29 @@ from limpet.shapes import Vector
 from limpet.strata import Strata
 from limpet.target import Target
 
-# Of Form and Break together. Where few constraints may break, moves that are seldom refused: of each
-# it is above 0.8 then. Where many may, what makes the most effective draws of their number: of six
-# spheres (10 may break) 0.4 to 0.6 makes 1.6 times as many as 0.8, and 5 tries after a trajectory
-# 1.7 times as many as one, 8 no more.
-FEW, FEW_ACCEPTANCE, MANY_ACCEPTANCE = 3, 0.83, 0.5
+# How many constraints that may break are few. A chain of few mostly waits for its trajectories, so
+# that nothing is lost if Form and Break are seldom refused: each is accepted more often than 0.8.
+FEW = 3
+
+
+class Advice(NamedTuple):
+    """What makes the most effective draws of how many constraints hold, in a second."""
+
+    spread: float
+    bond_acceptance: float  # of Form and of Break
+    acceptance: float  # of trajectories, whose ends may be behind walls
+
+
+# Of the sticky trimer and four spheres; trajectories that are accepted 0.7 make 0.6 and 0.8 times
+# as many effective draws. With 0.83 for bonds, that of the trimer would reach less far at eps = 0.1
+# than at smaller ones, which costs a third there.
+OF_FEW = Advice(spread=0.5, bond_acceptance=0.815, acceptance=0.85)
+# Of six spheres, where 10 may break: with the numbers above 0.5 times as many; and a chain of 20
+# beads at a sticky wall, where trajectories accepted 0.85 make 0.75 times as many.
+OF_MANY = Advice(spread=1.0, bond_acceptance=0.5, acceptance=0.7)
+# Of six spheres, 5 tries make 1.7 times as many as one, and 8 no more; of 20 beads at a wall 8 make
+# as many as 16.
 MOST_TRIES = 8
-# Of trajectories, whose ends may be behind walls: at 0.85 the sticky trimer has up to twice as many
-# effective draws of its bond, and a chain of 20 beads at a sticky wall half as many.
-ACCEPTANCE = 0.7
 NO_TRIES = np.zeros((1, 1))  # made yet
 SLIDES = 4  # of a trajectory: of four spheres, the most effective draws of bonds in a second
 
@@ -56,15 +70,18 @@ class StrataSampler(TrajectoryKernel):
     reach : float
         From how far constraints form, and how far breaking them leads, in units of the target's own
         `reach`.
-    spread : float
+    spread : float, optional
         How far a chain goes sideways as a constraint forms or breaks, in units of how far it goes
-        to it.
+        to it. Default: 0.5 where up to three constraints may break, else 1.
     tries : int, optional
         How many tries to form or break a constraint follow a trajectory. Default: one for every two
         constraints that may break, 8 at most.
     bond_acceptance : float, optional
         The share of these tries that is to be accepted, by which warm-up finds the reach: with
-        less, they reach farther. Default: 0.8 where up to three constraints may break, else 0.5.
+        less, they reach farther. Default: 0.815 where up to three constraints may break, else 0.5.
+    acceptance : float, optional
+        The share of trajectories that is to be accepted, by which warm-up finds the size of slides.
+        Default: 0.85 where up to three constraints may break, else 0.7.
     newton_cap, tolerance, reverse_tolerance
         As in `limpet.SAS`.
 
@@ -79,9 +96,10 @@ class StrataSampler(TrajectoryKernel):
     steps: int | None = SLIDES
     step_size: float = 1.0
     reach: float = 0.3
-    spread: float = 0.5
+    spread: float | None = None
     tries: int | None = None
     bond_acceptance: float | None = None
+    acceptance: float | None = None
     newton_cap: int = 8
     tolerance: float = 1e-12
     reverse_tolerance: float = 1e-8
@@ -92,6 +110,7 @@ class StrataSampler(TrajectoryKernel):
         "spread": errors.positive,
         "tries": errors.count,
         "bond_acceptance": errors.probability,
+        "acceptance": errors.probability,
     }
 
     def check(self) -> None:
@@ -103,14 +122,12 @@ class StrataSampler(TrajectoryKernel):
             )
 
     def fitted(self, target: Target) -> "StrataSampler":
-        """With tries, and what is asked of them, by how many constraints may break."""
+        """With the numbers that were left open, by how many constraints may break."""
         count = len(_strata(target).breakable)
-        acceptance = FEW_ACCEPTANCE if count <= FEW else MANY_ACCEPTANCE
-        return dataclasses.replace(
-            self,
-            tries=self.tries or min((count + 1) // 2, MOST_TRIES),
-            bond_acceptance=self.bond_acceptance or acceptance,
-        )
+        advice = (OF_FEW if count <= FEW else OF_MANY)._asdict()
+        advice["tries"] = min((count + 1) // 2, MOST_TRIES)
+        open_ones = {name: best for name, best in advice.items() if getattr(self, name) is None}
+        return dataclasses.replace(self, **open_ones)
 
     @property
     def takes_frames(self) -> bool:
@@ -128,7 +145,7 @@ class StrataSampler(TrajectoryKernel):
         bonds = Tunable(("reach",), (Move.FORM, Move.BREAK), acceptance=self.bond_acceptance)
         slides, *others = super().tunables
         if self.is_forced:
-            slides = slides._replace(acceptance=ACCEPTANCE, bounces=True)
+            slides = slides._replace(acceptance=self.acceptance, bounces=True)
         return slides, *others, bonds
 
     @property
@@ -149,8 +166,9 @@ class StrataSampler(TrajectoryKernel):
         return ~state.on
 
     def noise_size(self, state: State) -> int:
-        """A slide's; two for each flip, and two for a level."""
-        return len(state.x) + 2 * len(state.values) + 2
+        """A slide's; two for each flip, where constraints are soft, and two for a level."""
+        flips = 2 * len(state.values) if self.measure is None else 0
+        return len(state.x) + flips + 2
 
     def start(self, target: Target, x: Vector) -> State:
         """At x, whose labels are right."""
@@ -217,7 +235,8 @@ class StrataSampler(TrajectoryKernel):
         begin = lifted.raise_state(
             state._replace(normals=scaled(place.normals, place.holds), on=jnp.bool_(True))
         )
-        z = jnp.concatenate([noise.z[:n] * target.free(n), noise.z[n : n + m] * (not rigid)])
+        along_levels = np.zeros(m) if rigid else noise.z[n : n + m]
+        z = jnp.concatenate([noise.z[:n] * target.free(n), along_levels])
         measure = MEASURES[self.measure or "soft"]
         new, info = make_trajectory(
             self, lifted, sizes, noise._replace(z=z), begin, measure=measure, wall=surface.wall
