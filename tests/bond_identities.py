@@ -54,6 +54,7 @@ CASES = {
     "all": {},
     "two-sided": {"two_sided": [True, False, True]},
     "allowed": {"allowed": [[], [1], [1, 2], [1, 2, 3]]},
+    "three at once": {"at_once": 3},
 }
 KERNEL = {"reach": 0.8, "spread": 0.45, "tolerance": 1e-14}
 
@@ -158,6 +159,7 @@ def _begin(target, rigid, rng):
     for _ in range(1_000):
         x = rng.normal(size=6) * 0.8
         sets = target.allowed or [(1,), (2,), (3,), (), (1, 2), (1, 3), (2, 3), (1, 2, 3)]
+        sets = [each for each in sets if len(each) < target.rooms]
         held = sets[rng.integers(len(sets))]
         holds = np.isin(np.arange(4), (0, *held)).astype(float)
         x = _landed(x, holds, rng, rigid)
@@ -222,6 +224,8 @@ def _log_tried(target, kernel, x, holds, chosen):
             b, kappa = reach * (1 if wall else 2), KAPPA[j - 1]
             after = {k for k in range(1, 4) if (held[k] > 0) != (k == j)}
             if target.allowed is not None and after not in map(set, target.allowed):
+                continue
+            if len(after) >= target.rooms:  # one more holds always
                 continue
             near = (0 < q < reach) if wall else abs(q) < reach
             weights[j] = (b if held[j] else kappa * near) / max(kappa, b)

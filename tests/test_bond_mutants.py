@@ -10,6 +10,7 @@ from limpet.kernels import bonds
 
 PAIRS = 12
 BONDS = "kernels.bonds"
+FULL = "full"  # soft measure, and three that hold at one time are all that may
 # by name: what is changed, and the measure with which it shows
 MUTANTS = {
     "log density dropped": (
@@ -55,7 +56,7 @@ MUTANTS = {
         "hausdorff",
     ),
     "eps dropped from the slope": (
-        " + jnp.sum(chosen * jnp.log(target.widths))",
+        "        gain += (1 - measure) * jnp.sum(chosen * jnp.log(target.widths))\n",
         "",
         "hausdorff",
     ),
@@ -74,21 +75,26 @@ MUTANTS = {
     "two sides as one": ("jnp.where(target.walled, 1.0, 2.0) * reach", "reach", None),
     "Break as Form": ("change + jnp.where(forms, gain, -gain)", "change + gain", "soft"),
     "level of what holds not kept": (
-        "jnp.where(chosen > 0, 0.0, begin.values)",
-        "jnp.where(chosen > 0, 0.0, 0.9 * begin.values)",
+        "jnp.where(its_room > 0, 0.0, begin.values)",
+        "jnp.where(its_room > 0, 0.0, 0.9 * begin.values)",
         None,
+    ),
+    "room for any number": (
+        "room = (holds > 0) | target.has_room(jnp.sum(holds) + 1)",
+        "room = jnp.ones(holds.shape, bool)",
+        FULL,
     ),
 }
 
 
 def sampler(measure):
     """The sampler that is put to the test."""
-    return limpet.StrataSampler(measure, **identities.KERNEL)
+    return limpet.StrataSampler("soft" if measure == FULL else measure, **identities.KERNEL)
 
 
 def case_of(measure):
-    """Where: two-sided constraints among the soft ones."""
-    return "two-sided" if measure is None else "all"
+    """Where: two-sided constraints among the soft ones; or where three may hold at one time."""
+    return {None: "two-sided", FULL: "three at once"}.get(measure, "all")
 
 
 @pytest.mark.slow  # each is compiled anew

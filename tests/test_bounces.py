@@ -30,8 +30,9 @@ def _go(follow, kind, rigid, x, holds, z):
     """End, momentum there, and which slides ended behind a wall; of points without labels."""
     kernel = limpet.StrataSampler("soft" if rigid else None, tolerance=1e-14)
     target = identities.target_of("all")
-    below = stratum.Bouncing(target, holds, rigid)
-    lifted = stratum.RigidStratum(below, 9) if rigid else LiftedTarget(below, 9, jnp.asarray(0.7))
+    surface = stratum.Masked(target, holds, rigid)
+    below, length = stratum.Bouncing(surface), jnp.asarray(0.7)
+    lifted = stratum.RigidStratum(surface, 9, below) if rigid else LiftedTarget(below, 9, length)
     full = jnp.concatenate([holds[1:], x])
     place = place_at(target, full, holds)
     state = kernel.start(target, full)

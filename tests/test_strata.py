@@ -13,7 +13,7 @@ from limpet import sampling
 from limpet.coordinates import Coordinates
 from limpet.engine.xla import RUN_ONCE
 from limpet.geometry.escape import check_proper
-from limpet.kernels import Move
+from limpet.kernels import Move, stratum
 from limpet.kernels.noise import draw, generators
 from limpet.kernels.states import Outcome
 from limpet.layout import Layout, read_points
@@ -26,9 +26,18 @@ SLOW = pytest.mark.slow
 
 @pytest.mark.parametrize(
     ("case", "measure"),
-    [("two-sided", None), ("all", "soft"), ("allowed", "hausdorff")],
+    [
+        ("two-sided", None),
+        ("all", "soft"),
+        ("allowed", "hausdorff"),
+        ("three at once", None),
+        ("three at once", "soft"),
+        ("three at once", "hausdorff"),
+    ],
 )
-def test_form_and_break_are_in_detailed_balance(case, measure):
+def test_form_and_break_are_in_detailed_balance(monkeypatch, case, measure):
+    if case == "three at once":
+        monkeypatch.setattr(stratum, "PACKED_FROM", 0)
     kernel = limpet.StrataSampler(measure, **identities.KERNEL)
     found = identities.pairs(kernel, case, PAIRS, seed=1)
     possible = found.met == Outcome.ACCEPTED
@@ -449,7 +458,7 @@ def test_samplers_and_targets_that_do_not_fit_are_refused():
         ({"kappa": [1.0, 2.0]}, "but 1 pairs may stick"),
         ({"diameter": 0.0}, "diameter"),
         ({"positions": [[0.0, np.inf], [1.0, 0.0]]}, "not finite"),
-        ({"positions": np.zeros((40, 3)), "box": 9.0}, "780 pairs of spheres may stick"),
+        ({"positions": np.zeros((120, 3)), "box": 9.0}, "7140 pairs of spheres may stick"),
     ],
 )
 def test_spheres_that_cannot_be_are_refused(options, said):

@@ -12,6 +12,7 @@ from limpet.draws.sink import DrawSink
 from limpet.errors import ExecutorError, InterruptedWarning, StoreError, StuckError
 from limpet.kernels import Kernel
 from limpet.report import advice
+from limpet.report.bonds import warn_of_rooms
 from limpet.report.progress import Show
 from limpet.report.reporter import Reporter
 from limpet.report.variables import measure_variables
@@ -142,6 +143,8 @@ class Session:
         layout = self.specification.layout
         n, m = layout.size, self.specification.constraints
         dimension = n - m if m < n else n  # of what slides are along
-        advice.warn_of_units(self.tiles, tree["posterior"].to_dataset())
+        posterior = tree["posterior"].to_dataset()
+        advice.warn_of_units(self.tiles, posterior)
+        warn_of_rooms(self.tiles[0].target, posterior)
         advice.warn_of(tree, self.kernel, layout, dimension, self.reporter.mixing())
         return tree

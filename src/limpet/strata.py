@@ -14,6 +14,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Bool, Float
 
+from limpet import errors
 from limpet.errors import InputError
 from limpet.layout import Layout
 from limpet.shapes import Values, Vector
@@ -61,6 +62,10 @@ class Strata(Target):
     allowed : sequence of sequences of int, optional
         The sets of constraints, of those that may break, which may hold at one time; any by
         default. Constraints are counted as q returns them.
+    at_once : int, optional
+        How many constraints may hold at one time, those that always do included; any number by
+        default. Where few of very many ever do, as of all pairs of particles those in contact, the
+        time of a step follows this number, not theirs.
     log_density, inside, data, derivatives
         As in `limpet.Target`.
 
@@ -97,6 +102,7 @@ class Strata(Target):
         reach: Any = 1.0,
         two_sided: Any = False,
         allowed: Any = None,
+        at_once: int | None = None,
         log_density: Callable | None = None,
         inside: Callable | None = None,
         data: Any = None,
@@ -115,6 +121,7 @@ class Strata(Target):
         self.always = read_indices("always", always)
         self.two_sided = read_flags(two_sided)
         self.allowed = None if allowed is None else read_sets(allowed)
+        self.at_once = errors.count_or_none("at_once", at_once)
         self.pairs: tuple[tuple[int, int], ...] = ()  # of spheres that may stick
         self.m = 0  # constraints, and the place of their labels: known with a layout
         self.place = 0
@@ -220,13 +227,23 @@ class Strata(Target):
         place = np.arange(n)
         return np.where((place < self.place) | (place >= self.place + len(self.breakable)), 1.0, 0)
 
+    @property
+    def rooms(self) -> int:
+        """How many constraints may hold at one time."""
+        return self.m if self.at_once is None else min(self.at_once, self.m)
+
+    def has_room(self, count: Any) -> Bool[Array, ""]:
+        """Whether so many constraints may hold."""
+        return jnp.bool_(True) if self.rooms == self.m else count <= self.rooms
+
     def is_allowed(self, holds: Values) -> Bool[Array, ""]:
         """Whether these constraints may hold together."""
         if self.allowed is None:
-            return jnp.bool_(True)
+            return self.has_room(jnp.sum(holds))
         sets = np.array([np.isin(np.arange(self.m), each) for each in self.allowed], float)
         chosen = jnp.where(self.may_break, holds, 0.0)
-        return jnp.any(jnp.sum(jnp.abs(sets - chosen), axis=1) == 0)
+        is_one = jnp.any(jnp.sum(jnp.abs(sets - chosen), axis=1) == 0)
+        return is_one & self.has_room(jnp.sum(holds))
 
     def log_odds(self, values: Values) -> Values:
         """The log of how much likelier each constraint holds than not, given q / eps alone."""
@@ -281,7 +298,7 @@ class Strata(Target):
 
     @property
     def _program(self) -> tuple[Any, ...]:
-        return self.always, self.two_sided, self.allowed, self.m, self.place
+        return self.always, self.two_sided, self.allowed, self.at_once, self.m, self.place
 
     @property
     def numbers(self) -> dict[str, np.ndarray]:
@@ -293,6 +310,7 @@ class Strata(Target):
             "always": ~self.may_break,
             "two_sided": ~self.walled,
             "allowed": np.array(sets, float),
+            "at_once": np.array(self.rooms),
         }
 
 
@@ -331,7 +349,8 @@ def _rebuild(aux: tuple[Any, ...], numbers: tuple[Any, ...]) -> Strata:
     target = object.__new__(Strata)
     target.q, _, target.log_density, target.inside = functions
     target.colouring, target.derivatives, target.symmetries = colouring, derivatives, ()
-    target.always, target.two_sided, target.allowed, target.m, target.place = program
+    target.always, target.two_sided, target.allowed, *numbers_of = program
+    target.at_once, target.m, target.place = numbers_of
     target.scale, target.data, target.kappa, target.reach = numbers
     target.eps = target.scale
     return target

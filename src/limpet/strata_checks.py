@@ -69,6 +69,11 @@ def check_fit(target: Any, m: int) -> None:
                 f"{name} has constraint {indices[-1]}, but q returned m = {m}: expected numbers"
                 f" from 0 to {m - 1}."
             )
+    if target.at_once is not None and target.at_once <= len(target.always):
+        raise InputError(
+            f"at_once={target.at_once}, and {len(target.always)} constraints hold always, so that"
+            " there is no room for another: expected more."
+        )
     count = m - len(target.always)
     if not count:
         raise InputError(

@@ -24,6 +24,7 @@ from limpet.layout import Layout
 from limpet.shapes import Normals, Values, Vector
 from limpet.sparse.colours import Colouring, find_colouring
 from limpet.sparse.forest import ForestColouring
+from limpet.sparse.split import split_colouring
 from limpet.target_checks import (
     CHECKS,
     CROWDED_UNFORCED,
@@ -327,6 +328,8 @@ class Target:
             if colouring is not None and self.derivatives is not None:
                 reverse = self.derivatives == "reverse"
                 colouring = dataclasses.replace(colouring, reverse=reverse)
+            elif colouring is not None and self.has_fixed_eps:
+                colouring = split_colouring(r, colouring)
             target.colouring = colouring
             if colouring is None:
                 check_room(m, len(x))

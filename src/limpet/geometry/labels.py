@@ -117,6 +117,11 @@ def _read_labels(given: Any, m: int, may_break: np.ndarray) -> np.ndarray:
 
 def _check_allowed(target: Strata, holds: np.ndarray, may_break: np.ndarray) -> None:
     """Refuse labels that are not allowed, and sets that no chain can get to from them."""
+    if target.at_once is not None and holds.sum() > target.at_once:
+        raise InputError(
+            f"At the start {holds.sum()} constraints hold, and at_once={target.at_once} allows"
+            " fewer: expected at_once to be larger, or a start where fewer hold."
+        )
     if target.allowed is None:
         return
     here = frozenset(int(j) for j in may_break if holds[j])

@@ -22,11 +22,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from limpet.geometry.linalg import factor, half_log_det, lengths, scaled, tangent
+from limpet.geometry.linalg import factor, half_log_det, lengths, tangent
 from limpet.kernels.moves import choose, judge
 from limpet.kernels.noise import Noise
 from limpet.kernels.states import Info, Move, Outcome, State
-from limpet.kernels.stratum import Masked, RigidStratum
+from limpet.kernels.stratum import RigidStratum, surface_of
 from limpet.kernels.trajectory import slide_once
 from limpet.shapes import Normals, Values, Vector
 from limpet.strata import Strata
@@ -118,27 +118,29 @@ def slide_to_level(
     rigid, chosen = measure is not None, trial.chosen
     forms = jnp.sum(chosen * here.holds) == 0
     together = jnp.maximum(here.holds, chosen)
-    surface = RigidStratum(Masked(target, together, rigid), len(here.x))
-    begin = _raised(surface, target, here, began.distance)
+    below = surface_of(target, together, rigid, len(here.x))
+    surface = RigidStratum(below, len(below.point(here.x)))
+    begin, its_room = _raised(surface, here, began.distance), below.of_constraints(chosen)
 
     # the level at the bonded end, and at the unbonded one
     bonded = 0.0 if rigid else trial.level
     side = jnp.where(target.walled, trial.uniform, 2 * trial.uniform - 1)
     broken = jnp.sum(chosen * side * reach * target.ranges / target.widths)
-    kept = jnp.where(chosen > 0, 0.0, begin.values) * (0.0 if rigid else 1.0)
-    level = kept + chosen * jnp.where(forms, bonded, broken)
-    back_level = kept + chosen * begin.values
-    unbonded = jnp.sum(chosen * jnp.where(forms, begin.values, level) * target.widths)
+    kept = jnp.where(its_room > 0, 0.0, begin.values) * (0.0 if rigid else 1.0)
+    level = kept + its_room * jnp.where(forms, bonded, broken)
+    back_level = kept + its_room * begin.values
+    away = jnp.sum(its_room * jnp.where(forms, begin.values, level))
+    unbonded = away * jnp.sum(chosen * target.widths)
 
     slope = jnp.sum(chosen * began.slopes) + (jnp.sum(chosen) == 0)
     size = kernel.spread * jnp.abs(unbonded) / slope
-    room = jnp.concatenate([trial.z, jnp.zeros_like(here.values)])
-    slide = size * tangent(begin.normals, begin.factor, room)
+    z = jnp.concatenate([below.point(trial.z), jnp.zeros_like(begin.values)])
+    slide = size * tangent(begin.normals, begin.factor, z)
     end, back, met = slide_once(
         kernel, surface, begin, slide, level, back_level=back_level, active=active
     )
-    y = target.relabelled(end.x[: len(here.x)], jnp.abs(here.holds - chosen))
-    there = place_at(target, y, jnp.abs(here.holds - chosen))
+    holds = jnp.abs(here.holds - chosen)
+    there = place_at(target, target.relabelled(below.whole(end.x[: surface.n]), holds), holds)
 
     change = _log_try(target, reach, there, chosen) - _log_try(target, reach, here, chosen)
     change += there.log_density - here.log_density
@@ -147,7 +149,8 @@ def slide_to_level(
     change -= steepness if measure is None else measure * steepness
     gain = jnp.sum(chosen * (jnp.log(target.stickiness) - jnp.log(_lengths(target, reach))))
     if measure is not None and measure != 1:
-        gain += (1 - measure) * _log_slope(surface, target, begin, end, here, there, chosen, forms)
+        gain += (1 - measure) * _log_slope(surface, begin, end, here, there, its_room, forms)
+        gain += (1 - measure) * jnp.sum(chosen * jnp.log(target.widths))
     return there, change + jnp.where(forms, gain, -gain), met
 
 
@@ -175,10 +178,11 @@ def try_weights(target: Strata, reach: Any, place: Place) -> Values:
 
 def _may_change(target: Strata, holds: Values) -> Bool[Array, " m"]:
     """Of every constraint, whether the labels are allowed if it changes."""
+    room = (holds > 0) | target.has_room(jnp.sum(holds) + 1)
     if target.allowed is None:
-        return jnp.ones(holds.shape, bool)
+        return room
     changed = [jnp.abs(holds - each) for each in np.eye(len(holds))]
-    return jnp.stack([target.is_allowed(each) for each in changed])
+    return room & jnp.stack([target.is_allowed(each) for each in changed])
 
 
 def pick(weights: Values, fewest: float, uniform: Float[Array, ""]) -> Values:
@@ -206,14 +210,15 @@ def _lengths(target: Strata, reach: Any) -> Values:
     return jnp.where(target.walled, 1.0, 2.0) * reach * target.ranges
 
 
-def _raised(surface: RigidStratum, target: Strata, here: Place, scale: Float[Array, ""]) -> State:
+def _raised(surface: RigidStratum, here: Place, scale: Float[Array, ""]) -> State:
     """The state on the surface; its point has no labels, which are none of its coordinates."""
-    bare = target.relabelled(here.x, jnp.zeros_like(here.holds))
+    below = surface.below
+    bare = below.target.relabelled(here.x, jnp.zeros_like(here.holds))
     state = State(
-        bare,
+        below.point(bare),
         jnp.bool_(True),
-        surface.holds * here.values,
-        scaled(here.normals, surface.holds),
+        below.of_constraints(here.values),
+        below.of_normals(here.normals),
         jnp.zeros((0, 0)),
         here.log_density,
         scale,
@@ -223,23 +228,20 @@ def _raised(surface: RigidStratum, target: Strata, here: Place, scale: Float[Arr
 
 def _log_slope(
     surface: RigidStratum,
-    target: Strata,
     begin: State,
     end: State,
     here: Place,
     there: Place,
-    chosen: Values,
+    its_room: Values,
     forms: Bool[Array, ""],
 ) -> Float[Array, ""]:
-    """Log of how steep q_j is along the surface of the others, at the unbonded end."""
-    others = surface.holds - chosen
-    lower = RigidStratum(Masked(target, others, True), surface.n)
-    normals = [lower.normals(scaled(place.normals, others)) for place in (here, there)]
+    """Log of how steep q_j / eps_j is along the surface of the others, at the unbonded end."""
     steep = [
-        half_log_det(with_it.factor) - half_log_det(factor(without))
-        for with_it, without in zip((begin, end), normals, strict=True)
+        half_log_det(with_it.factor)
+        - half_log_det(factor(surface.without(its_room, place.normals)))
+        for with_it, place in ((begin, here), (end, there))
     ]
-    return jnp.where(forms, *steep) + jnp.sum(chosen * jnp.log(target.widths))
+    return jnp.where(forms, *steep)
 
 
 def _numbers(

@@ -13,14 +13,13 @@ from jaxtyping import Array, Bool
 
 from limpet import errors
 from limpet.errors import InputError
-from limpet.geometry.linalg import scaled
 from limpet.kernels.base import Tunable
 from limpet.kernels.bonds import Began, Place, change_bond, flip, place_at, slopes_at
 from limpet.kernels.lifted import NO_FACTOR, LiftedTarget, length_of
 from limpet.kernels.moves import reach_of, where_any
 from limpet.kernels.noise import Noise
 from limpet.kernels.states import Info, Move, Outcome, State
-from limpet.kernels.stratum import Bouncing, RigidStratum
+from limpet.kernels.stratum import Bouncing, RigidStratum, surface_of
 from limpet.kernels.surface import MEASURES
 from limpet.kernels.trajectory import TrajectoryKernel, make_trajectory
 from limpet.shapes import Vector
@@ -196,9 +195,9 @@ class StrataSampler(TrajectoryKernel):
         target = _strata(target)
         sizes = self.sizes(target) | tuned
         place = place_at(target, state.x, target.holds(target.labels(state.x)))
+        idle = Info(jnp.asarray(Move.HARD), jnp.asarray(Outcome.ACCEPTED), jnp.asarray(1.0))
         bonds_turn = state.on
         arguments = target, sizes, noise, state, place
-        idle = Info(jnp.asarray(Move.HARD), jnp.asarray(Outcome.ACCEPTED), jnp.asarray(1.0))
         moved = where_any(~bonds_turn, lambda: self._travel(*arguments), (state, idle))
         return where_any(bonds_turn, lambda: self._change(*arguments), moved)
 
@@ -226,22 +225,32 @@ class StrataSampler(TrajectoryKernel):
         self, target: Strata, sizes: dict[str, Any], noise: Noise, state: State, place: Place
     ) -> tuple[State, Info]:
         """A trajectory while labels stay."""
-        rigid, n, m = self.measure is not None, len(place.x), len(place.values)
-        surface = Bouncing(target, place.holds, rigid)
+        rigid, size = self.measure is not None, len(place.x)
+        surface = surface_of(target, place.holds, rigid, size)
+        bouncing, begin = Bouncing(surface), surface.point(state.x)
+        n, m = len(begin), len(surface.holds)
         if rigid:
-            lifted: LiftedTarget = RigidStratum(surface, n)
+            lifted: LiftedTarget = RigidStratum(surface, n, bouncing)
         else:
-            lifted = LiftedTarget(surface, n, length_of(sizes))
+            lifted = LiftedTarget(bouncing, n, length_of(sizes))
         begin = lifted.raise_state(
-            state._replace(normals=scaled(place.normals, place.holds), on=jnp.bool_(True))
+            state._replace(
+                x=begin,
+                values=surface.of_constraints(state.values),
+                normals=surface.of_normals(place.normals),
+                on=jnp.bool_(True),
+            )
         )
-        along_levels = np.zeros(m) if rigid else noise.z[n : n + m]
-        z = jnp.concatenate([noise.z[:n] * target.free(n), along_levels])
+        along_levels = np.zeros(m) if rigid else noise.z[size : size + m]
+        z = jnp.concatenate([surface.point(noise.z[:size] * target.free(size)), along_levels])
         measure = MEASURES[self.measure or "soft"]
         new, info = make_trajectory(
-            self, lifted, sizes, noise._replace(z=z), begin, measure=measure, wall=surface.wall
+            self, lifted, sizes, noise._replace(z=z), begin, measure=measure, wall=bouncing.wall
         )
-        new = lifted.lower_state(new)._replace(
+        new = lifted.lower_state(new)
+        new = new._replace(
+            x=target.relabelled(surface.whole(new.x), place.holds),
+            values=surface.of_all(new.values),
             on=jnp.bool_(True),
             normals=state.normals,
             factor=jnp.zeros_like(cast(Array, state.factor)),

@@ -8,14 +8,20 @@ A point is x and a number eta for each constraint, with a q/eps - s eta = 0:
 
 So whatever holds, there are as many constraints, with gradients that are independent if those of
 the constraints that hold are: chains with other labels make the same steps side by side.
+
+Where few of many hold at one time, as of all pairs of particles those in contact, those that do are
+put into rooms, one after the other, and only rooms are constraints of the surface. Its gradients
+are of coordinates alone then, without labels.
 """
 
 from collections.abc import Callable
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from limpet.geometry.linalg import along, factor, lengths, scaled
+from limpet.geometry.projection import Surface
 from limpet.kernels.lifted import NO_FACTOR, LiftedTarget, NormalsThere, Point
 from limpet.kernels.states import State
 from limpet.lanes.primitives import sparse
@@ -23,66 +29,158 @@ from limpet.shapes import Normals, Values, Vector
 from limpet.sparse.normals import SparseNormals
 from limpet.strata import Strata
 
+# of a surface: a point's numbers, and constraints
+Here = Float[Array, " here"]
+Rooms = Float[Array, " rooms"]
+NormalsHere = Float[Array, "here rooms"] | SparseNormals
+NormalsAbove = Float[Array, "above rooms"] | SparseNormals
+
+# Times as many constraints as may hold at one time, from which on these have rooms: of 15 spheres,
+# 105 pairs with 42 rooms take 1.1 times as long as all of them over tables, with 30 rooms 0.7.
+PACKED_FROM = 3
+
 
 class Masked:
     """A target of which only some constraints hold; those that do not are walls, where they are."""
 
-    def __init__(self, target: Strata, holds: Values, rigid: bool):
-        self.target, self.holds, self.rigid = target, holds, rigid
+    def __init__(self, target: Strata, labels: Values, rigid: bool):
+        self.target, self.labels, self.rigid = target, labels, rigid
+        self.holds = labels  # of each constraint of the surface, whether it is one
 
-    def values(self, x: Vector) -> Values:
+    # From the numbers of a target to those of the surface, and back.
+
+    def point(self, x: Vector) -> Here:
+        """The point as one of the surface."""
+        return x
+
+    def whole(self, point: Here) -> Vector:
+        """A point of the surface as one of the target, maybe with other labels."""
+        return point
+
+    def of_constraints(self, numbers: Values) -> Rooms:
+        """Of a number for each constraint, those of the surface; zero for what is none."""
+        return self.holds * numbers
+
+    def of_all(self, numbers: Rooms) -> Values:
+        """A number for each constraint; zero for what does not hold."""
+        return numbers
+
+    def of_normals(self, normals: Normals) -> NormalsHere:
+        """The normals of the surface, of those of all constraints."""
+        return scaled(normals, self.holds)
+
+    # The surface, as a target.
+
+    def values(self, x: Here) -> Rooms:
         """q(x) / eps, or zero."""
-        return self.holds * self.target.values(x)
+        return self.of_constraints(self.target.values(self.whole(x)))
 
-    def values_and_normals(self, x: Vector) -> tuple[Values, Normals]:
+    def values_and_normals(self, x: Here) -> tuple[Rooms, NormalsHere]:
         """The same, and its gradients."""
-        values, normals = self.target.values_and_normals(x)
-        return self.holds * values, scaled(normals, self.holds)
+        values, normals = self.target.values_and_normals(self.whole(x))
+        return self.of_constraints(values), self.of_normals(normals)
 
-    def log_density_at(self, x: Vector) -> Float[Array, ""]:
+    def log_density_at(self, x: Here) -> Float[Array, ""]:
         """l(x), and what the label set adds to it."""
-        return self.target.log_density_at(x) + self.target.log_weight(self.holds, self.rigid)
+        level = self.target.log_density_at(self.whole(x))
+        return level + self.target.log_weight(self.labels, self.rigid)
 
-    def gradient(self, function: Callable[[Vector], Array], x: Vector) -> Vector:
+    def gradient(self, function: Callable[[Here], Array], x: Here) -> Here:
         """The gradient of a function that is made of this target's."""
         return self.target.gradient(function, x)
 
-    def contains(self, x: Vector) -> Bool[Array, ""]:
+    def contains(self, x: Here) -> Bool[Array, ""]:
         """Whether x is inside the walls, and no constraint is violated that does not hold."""
-        return self.target.contains(x) & jnp.all(self.respected(self.target.values(x)))
+        whole = self.whole(x)
+        return self.target.contains(whole) & jnp.all(self.respected(self.target.values(whole)))
 
     def respected(self, values: Values) -> Bool[Array, " m"]:
         """Of every constraint, whether it holds, or is not violated."""
-        return (values > 0) | (self.holds > 0) | ~self.target.walled
+        return (values > 0) | (self.labels > 0) | ~self.target.walled
 
 
-class Bouncing(Masked):
-    """The same, where trajectories bounce from constraints that do not hold."""
+class Packed(Masked):
+    """The same, where those that hold have rooms: the surface has no other constraints."""
 
-    def contains(self, x: Vector) -> Bool[Array, ""]:
+    def __init__(self, target: Strata, labels: Values, rigid: bool, size: int):
+        """For points of so many numbers, labels among them."""
+        super().__init__(target, labels, rigid)
+        self.rooms, self.free = target.rooms, np.flatnonzero(target.free(size))
+        # those that do not hold are all in one room more, which is left out
+        self.room = jnp.where(labels > 0, jnp.cumsum(labels).astype(int) - 1, self.rooms)
+        self.holds = (jnp.arange(self.rooms) < jnp.sum(labels)) * 1.0
+
+    def point(self, x: Vector) -> Here:
+        """Its coordinates."""
+        return x[self.free]
+
+    def whole(self, point: Here) -> Vector:
+        """Coordinates, and zeros for labels."""
+        before, after = point[: self.target.place], point[self.target.place :]
+        return jnp.concatenate([before, jnp.zeros(len(self.target.breakable)), after])
+
+    def of_constraints(self, numbers: Values) -> Rooms:
+        """Those of rooms."""
+        return jnp.zeros(self.rooms + 1).at[self.room].add(numbers)[:-1]
+
+    def of_all(self, numbers: Rooms) -> Values:
+        """From rooms to constraints."""
+        return jnp.append(numbers, 0.0)[self.room]
+
+    def of_normals(self, normals: Normals) -> NormalsHere:
+        """Those of rooms, by coordinate."""
+        n, rooms = len(self.free), self.rooms + 1
+        if isinstance(normals, SparseNormals):
+            structure = normals.structure
+            # of labels there are no entries
+            rows = np.searchsorted(self.free, structure.unknowns)
+            places = rows * rooms + self.room[structure.constraints]
+            packed = jnp.zeros(n * rooms).at[places].add(normals.entries).reshape(n, rooms)
+        else:
+            packed = jnp.zeros((n, rooms)).at[:, self.room].add(normals[self.free])
+        return packed[:, :-1]
+
+
+def surface_of(target: Strata, labels: Values, rigid: bool, size: int) -> Masked:
+    """The surface where these constraints hold, for points of so many numbers."""
+    if len(labels) >= PACKED_FROM * target.rooms:
+        return Packed(target, labels, rigid, size)
+    return Masked(target, labels, rigid)
+
+
+class Bouncing:
+    """A surface where trajectories bounce from constraints that do not hold."""
+
+    def __init__(self, surface: Masked):
+        self.surface, self.holds = surface, surface.holds
+        self.values, self.values_and_normals = surface.values, surface.values_and_normals
+        self.log_density_at, self.gradient = surface.log_density_at, surface.gradient
+
+    def contains(self, x: Here) -> Bool[Array, ""]:
         """Whether x is inside the user's walls."""
-        return self.target.contains(x)
+        return self.surface.target.contains(self.surface.whole(x))
 
-    def wall(self, point: Vector) -> tuple[Bool[Array, ""], Vector]:
+    def wall(self, point: Point) -> tuple[Bool[Array, ""], Point]:
         """Whether no constraint is violated, and the gradient of the one that is most.
 
         The point may be of the lifted surface.
         """
         x, eta = point[: -len(self.holds)], point[-len(self.holds) :]
-        values, normals = self.target.values_and_normals(x)
-        respected = self.respected(values)
+        values, normals = self.surface.target.values_and_normals(self.surface.whole(x))
+        respected = self.surface.respected(values)
         depths = jnp.where(respected, 0.0, -values / lengths(normals))
         deepest = ~respected & (depths >= jnp.max(depths))
-        gradient = along(normals, jnp.where(deepest, 1.0, 0.0))
+        gradient = self.surface.point(along(normals, jnp.where(deepest, 1.0, 0.0)))
         return jnp.all(respected), jnp.concatenate([gradient, jnp.zeros_like(eta)])
 
 
 class RigidStratum(LiftedTarget):
     """The surface where the constraints that hold are on a level, exactly."""
 
-    def __init__(self, masked: Masked, n: int):
-        super().__init__(masked, n, jnp.ones(()))
-        self.holds, self.loose = masked.holds, 1 - masked.holds
+    def __init__(self, below: Masked, n: int, target: Surface | None = None):
+        """Below is the surface, which may bounce as a target."""
+        super().__init__(below if target is None else target, n, jnp.ones(()))
+        self.below, self.loose = below, 1 - below.holds
 
     def values(self, point: Point) -> Values:
         """q(x) / eps, or -eta."""
@@ -97,9 +195,12 @@ class RigidStratum(LiftedTarget):
 
     def normals(self, below: Normals) -> NormalsThere:
         """The normals over those of the constraints that hold."""
-        if isinstance(below, SparseNormals):
-            return below.lifted(-self.loose)
-        return jnp.concatenate([below, -sparse(jnp.eye(below.shape[1])) * self.loose])
+        return _over(below, self.loose)
+
+    def without(self, its_room: Rooms, normals: Normals) -> NormalsAbove:
+        """The normals here where one constraint fewer holds, of those of all of the target's."""
+        others = scaled(self.below.of_normals(normals), 1 - its_room)
+        return _over(others, self.loose + its_room)
 
     def log_density_at(self, point: Point) -> Float[Array, ""]:
         """l(x), and what the label set adds to it."""
@@ -116,3 +217,10 @@ class RigidStratum(LiftedTarget):
     def lower_state(self, state: State) -> State:
         """The state of x under one here."""
         return state._replace(x=state.x[: self.n], factor=jnp.asarray(NO_FACTOR))
+
+
+def _over(below: NormalsHere, loose: Rooms) -> NormalsAbove:
+    """Normals over others, with a number of its own for each constraint that is loose."""
+    if isinstance(below, SparseNormals):
+        return below.lifted(-loose)
+    return jnp.concatenate([below, -sparse(jnp.eye(below.shape[1])) * loose])

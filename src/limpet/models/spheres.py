@@ -12,7 +12,8 @@ from limpet.errors import InputError, real_array
 from limpet.strata import Strata
 
 NAME = "position"  # the variable that draws have
-MOST_PAIRS = 300  # that may stick: each is a row of dense matrices, whose time grows as its cube
+MOST_PER_SPHERE = 3  # contacts of each but the first: n disks have 3 n - (12 n - 3)^(1/2) at most
+MOST_PAIRS = 5_000  # that may stick: each is a constraint, and a label of every draw
 
 
 def sticky_spheres(
@@ -23,6 +24,7 @@ def sticky_spheres(
     diameter: float = 1.0,
     eps: float = 0.01,
     pairs: Iterable[Sequence[int]] | None = None,
+    at_once: int | None = None,
     box: float | None = None,
 ) -> Strata:
     """Spheres, or disks in two dimensions, that stick where they touch, and never overlap.
@@ -46,6 +48,11 @@ def sticky_spheres(
         By how much a bond's length varies.
     pairs : sequence of pairs of int, optional
         Which pairs may stick, if not all. Others may touch, and only not overlap.
+    at_once : int, optional
+        How many pairs may stick at one time, at most, those in `bonds` included. Default: three for
+        each sphere but the first, more than which only disks never have, and spheres in large
+        crystals alone. With 20 spheres or more the time of a step follows this number, as its
+        square or faster. A run warns if so many ever stick.
     box : float, optional
         How far from the first sphere others may be, at most.
 
@@ -96,7 +103,9 @@ def sticky_spheres(
     apart = [pair for pair in every if pair not in set(fixed) | set(may)]
     q = _Contacts(tuple(fixed + may), diameter)
     inside = _Inside(tuple(apart), diameter, box) if apart or box is not None else None
-    target = Strata(q, eps, kappa, always=range(len(fixed)), inside=inside)
+    at_once = MOST_PER_SPHERE * (n - 1) if at_once is None else at_once
+    always = range(len(fixed))
+    target = Strata(q, eps, kappa, always=always, at_once=at_once, inside=inside)
     target.start = {NAME: places[1:] - places[0]}
     target.pairs = tuple(may)
     return target

@@ -28,6 +28,8 @@ from limpet.sparse.normals import SparseFactor
 # What is worth a warning is a matter of judgement: where no source is named, a number is a choice.
 FEWEST_PROPOSALS = 50  # from which shares of outcomes are known to a tenth or so
 LOWEST_ACCEPTANCE = 0.05  # of a move
+# of moves for which warm-up looks for 0.5 or more, and may find no size that is small enough
+LOWEST_OF_BONDS: dict[Move, float] = {Move.FORM: 0.2, Move.BREAK: 0.2}
 MOST_FAILING = 0.75  # share of failing projections; with step sizes as tuned, half of them may fail
 ADVISED_FAILING = 0.25  # share of failing projections for which a step size is advised
 SINGULAR_SHARE = 0.03  # of the usual smallest singular value: below, gradients are dependent
@@ -197,7 +199,7 @@ def _warn_of_failing_moves(
                     f" smaller one, such as {better:.2g}, give the kernel that and warmup=0."
                 )
             warn(f"Most projections failed. {causes(kernel, alone)} {advised}", LimpetWarning)
-        elif share < LOWEST_ACCEPTANCE:
+        elif share < LOWEST_OF_BONDS.get(move, LOWEST_ACCEPTANCE):
             how = "never accepted" if share == 0 else f"accepted in {share:.1%} of tries only"
             warn(f"One kind of move was {how}. {causes(kernel, alone)}", LimpetWarning)
     sides = [move for move in (Move.OFF, Move.ON) if move in kernel.moves]

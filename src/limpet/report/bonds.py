@@ -5,7 +5,8 @@ import xarray as xr
 
 from limpet.errors import InputError, LimpetWarning, warn
 from limpet.report.diagnostics import measure
-from limpet.strata import LABELS
+from limpet.strata import LABELS, Strata
+from limpet.target import Target
 
 MOST_SETS = 12  # of labels, in a graph: the most frequent
 MOST_LOOKED_AT = 2**22  # labels of a run, at its end: it takes no time, nor memory
@@ -51,6 +52,19 @@ def warn_of_bonds(posterior: xr.Dataset) -> None:
         f" is cannot be told from these. {remedy}; or draw longer.",
         LimpetWarning,
     )
+
+
+def warn_of_rooms(target: Target, posterior: xr.Dataset) -> None:
+    """Warn if as many constraints held at one time as may: more would have, if they might."""
+    if not isinstance(target, Strata) or target.rooms == target.m:
+        return
+    held = count_of(posterior) + len(target.always)
+    if (full := np.mean(held >= target.rooms)) > 0:
+        warn(
+            f"In {full:.2%} of all draws {target.rooms} constraints hold, which is all that"
+            f" at_once={target.at_once} allows: how many hold is cut off there. Raise at_once.",
+            LimpetWarning,
+        )
 
 
 def count_of(posterior: xr.Dataset) -> np.ndarray:

@@ -19,7 +19,7 @@ from limpet.run import tile
 from limpet.run.goal import Goal
 from limpet.run.quantities import draw_bytes
 
-FORMAT = 10
+FORMAT = 11
 MOST = 2**63 - 1  # what an array of whole numbers holds
 MOST_CHAINS = 2**24  # beyond any machine; tiles are counted one by one
 MOST_NUMBERS = 2**31  # of a point

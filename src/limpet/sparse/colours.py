@@ -108,9 +108,14 @@ def find_colouring(function: Callable, n: int, fewest: int | None = None) -> Col
         return None
     if involves.nnz > DENSEST * m * n:
         return None
-    involves = involves.tocoo()
-    unknowns, constraints = involves.col.astype(int), involves.row.astype(int)
-    return cheaper_colouring(Structure(unknowns, constraints, n, m))
+    return cheaper_colouring(structure_of(involves))
+
+
+def structure_of(involves: sp.csr_matrix) -> Structure:
+    """That of normals, of which constraint, a row, involves which unknown."""
+    pairs: Any = involves.tocoo()
+    m, n = pairs.shape
+    return Structure(pairs.col.astype(int), pairs.row.astype(int), n, m)
 
 
 def cheaper_colouring(structure: Structure) -> Colouring:
