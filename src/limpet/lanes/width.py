@@ -22,9 +22,10 @@ MANY = 8
 MOST_IN_WIDE_REGISTERS = 10_000
 # Bytes of all arrays with MANY lanes, beyond those of tables, which all lanes share. Measured with
 # caches of 48 kB and 2 MB, on a machine with other work: chains of 300 and 1,000 beads, with 2 and
-# 7 MB, take 0.85 and 0.75 of the time with FEW; one of 100, with 0.7 MB, as long; slides on 40
-# quadratics in 120 unknowns, with 6 MB and tables of 5 MB, 1.5 times as long.
-MOST_FOR_MANY = 2**20
+# 7 MB, take 0.85 and 0.75 of the time with FEW; one of 100, with 0.7 MB, as long; 40 quadratics in
+# 120 unknowns, with 6 MB and tables of 5 MB, 1.5 times as long. Where caches have 48 kB and 1 MB,
+# these last take 1.55 times as long, too, and chains as long with either.
+MOST_FOR_MANY = 3 * 2**19
 _NOW = contextvars.ContextVar("lanes", default=FEW)
 
 
