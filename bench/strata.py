@@ -69,9 +69,7 @@ def six():
     bonds = [(k, k + 1) for k in range(SPHERES - 1)]
     target = limpet.sticky_spheres(row, bonds, KAPPA)
     for measure in (None, "soft"):
-        # with ten bonds that may break, several tries that go far: the best of a few
-        kernel = limpet.StrataSampler(measure, spread=1.0, tries=5, bond_acceptance=0.5)
-        held, seconds, accepted = draw(target, kernel=kernel)
+        held, seconds, accepted = draw(target, kernel=limpet.StrataSampler(measure))
         rate = rate_of(held, seconds)
         kind = "eps = 0.01" if measure is None else "rigid"
         print(
