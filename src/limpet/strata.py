@@ -349,8 +349,8 @@ def _rebuild(aux: tuple[Any, ...], numbers: tuple[Any, ...]) -> Strata:
     target = object.__new__(Strata)
     target.q, _, target.log_density, target.inside = functions
     target.colouring, target.derivatives, target.symmetries = colouring, derivatives, ()
-    target.always, target.two_sided, target.allowed, *numbers_of = program
-    target.at_once, target.m, target.place = numbers_of
+    target.always, target.two_sided, target.allowed = program[:3]
+    target.at_once, target.m, target.place = program[3:]
     target.scale, target.data, target.kappa, target.reach = numbers
     target.eps = target.scale
     return target

@@ -50,9 +50,9 @@ def sticky_spheres(
         Which pairs may stick, if not all. Others may touch, and only not overlap.
     at_once : int, optional
         How many pairs may stick at one time, at most, those in `bonds` included. Default: three for
-        each sphere but the first, more than which only disks never have, and spheres in large
-        crystals alone. With 20 spheres or more the time of a step follows this number, as its
-        square or faster. A run warns if so many ever stick.
+        each sphere but the first, or one for each beside `bonds` if that is more. Disks never have
+        more than three, and spheres in large crystals alone. With 20 spheres or more the time of a
+        step follows this number, as its square or faster. A run warns if so many ever stick.
     box : float, optional
         How far from the first sphere others may be, at most.
 
@@ -103,7 +103,8 @@ def sticky_spheres(
     apart = [pair for pair in every if pair not in set(fixed) | set(may)]
     q = _Contacts(tuple(fixed + may), diameter)
     inside = _Inside(tuple(apart), diameter, box) if apart or box is not None else None
-    at_once = MOST_PER_SPHERE * (n - 1) if at_once is None else at_once
+    if at_once is None:
+        at_once = max(MOST_PER_SPHERE * (n - 1), len(fixed) + n)
     always = range(len(fixed))
     target = Strata(q, eps, kappa, always=always, at_once=at_once, inside=inside)
     target.start = {NAME: places[1:] - places[0]}

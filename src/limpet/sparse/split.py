@@ -22,6 +22,7 @@ from jaxtyping import Array, Float
 from limpet.sparse.colours import Colouring, cheaper_colouring, structure_of
 from limpet.sparse.dependence import ENTRY_BY_ENTRY, MOVES, TooManyError, dependence
 
+FEWEST_COLOURS = 12  # of q, for it to be looked at: three for each of four colours of particles
 # Times as many colours that q must have: sums of derivatives cost something, too. A choice.
 WORTH_IT = 4
 MOST_TERMS = 4  # of a derivative of q: of pairs it has one
@@ -147,6 +148,8 @@ class SplitColouring(Colouring):
 def split_colouring(function: Callable, plain: Colouring) -> Colouring:
     """The same normals through few numbers if that pays, else as they are."""
     structure = plain.structure
+    if plain.cost < FEWEST_COLOURS:
+        return plain
     split = _split(function, structure.n)
     if not split.cut:
         return plain
@@ -159,7 +162,7 @@ def split_colouring(function: Callable, plain: Colouring) -> Colouring:
         below = cheaper_colouring(structure_of(dependence(split.linear, x)))
     except TooManyError:
         return plain
-    slopes = below.values_and_entries(split.linear, jnp.zeros(structure.n))[1]
+    slopes = jax.jit(lambda x: below.values_and_entries(split.linear, x)[1])(np.zeros(structure.n))
     s = below.structure
     A = sp.csr_matrix((np.asarray(slopes), (s.constraints, s.unknowns)), (s.m, s.n))
     found = _sums(bent.structure, A, structure)
