@@ -192,7 +192,10 @@ def _warn_of_failing_moves(
                 * _chi(dimension, 1 - min(failed, 1 - 1e-6))
                 / _chi(dimension, 1 - ADVISED_FAILING)
             )
-            advised = f"Lower {name}={size:.3g} to about {better:.2g}, or let warm-up find it."
+            advised = (
+                f"Lower {name}={size:.3g} to about {better:.2g}, or let warm-up find it, for which"
+                " a given one needs 100 steps."
+            )
             if size != getattr(kernel, name):  # which it did, and would again
                 advised = (
                     f"Warm-up chose {name}={size:.3g}, for the few that succeed go far. To use a"
