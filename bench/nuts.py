@@ -7,12 +7,12 @@
 Compiling and warm-up are included, each run is in a process of its own, and nothing was compiled
 before. NUTS is run as it comes, with 1,000 steps of warm-up and 1,000 draws of four chains, which
 are vectorised (on one core its fastest); limpet with as many of 32 chains, for 128, its default,
-take longer on some of these than one waits. `ladder` is limpet's sampler for surfaces in parts.
-Where 1,000 draws would take too long, `--draws` asks for fewer of each sampler: warm-up then weighs
-more. Effective draws are those of the slowest coordinate; ArviZ counts at most log10(N) times as
-many as the N draws, which some runs here reach. Seconds are of the processor, so that what else the
-machine does counts for neither; a run that takes more of them than `--seconds` is ended, and has no
-draws. Problems with more data than unknowns are those of `bench.inverse`.
+take longer on some of these than one waits. `ladder` is limpet's sampler for surfaces in parts, and
+runs on the equation as well. Where 1,000 draws would take too long, `--draws` asks for fewer of
+each sampler: warm-up then weighs more. Effective draws are those of the slowest coordinate; ArviZ
+counts at most log10(N) times as many as the N draws, which some runs here reach. Seconds are of the
+processor, so that what else the machine does counts for neither; a run that takes more of them than
+`--seconds` is ended, and has no draws. More data than unknowns are in `bench.inverse`.
 
 The posterior of the equation has a part of its own, with another turn (`bench.turns`), that chains
 seldom enter or leave. Effective draws of chains that were all outside count it as if it were not
@@ -82,7 +82,7 @@ def by_nuts(target, start, seed, draws):
 
 
 SAMPLERS = {"limpet": by_limpet, "ladder": by_ladder, "nuts": by_nuts}
-BESIDE = ("limpet", "nuts")
+BESIDE, BESIDE_IN_PARTS = ("limpet", "nuts"), ("limpet", "ladder", "nuts")
 
 
 def run(sampler, problem, eps, seed, draws=DRAWS):
@@ -127,11 +127,12 @@ def in_a_process(sampler, problem, eps, seed, draws, seconds):
     return json.loads(done.stdout)
 
 
-def measure(names, every_eps, seconds, turns=1, draws=DRAWS, samplers=BESIDE):
+def measure(names, every_eps, seconds, turns=1, draws=DRAWS, samplers=None):
     """Each problem at each eps: samplers by turns, and how many times NUTS's draws limpet has."""
     for name in names:
+        usual = BESIDE_IN_PARTS if name.startswith("equation") else BESIDE
         for eps in every_eps:
-            runs = {sampler: [] for sampler in samplers}
+            runs = {sampler: [] for sampler in samplers or usual}
             for seed in range(turns):
                 for sampler, several in runs.items():
                     several.append(in_a_process(sampler, name, eps, seed, draws, seconds))
@@ -167,7 +168,7 @@ def main():
     parser.add_argument("--eps", nargs="+", type=float, default=EPS)
     parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--draws", type=int, default=DRAWS, help="of each chain, by both")
-    parser.add_argument("--samplers", nargs="+", choices=SAMPLERS, default=BESIDE)
+    parser.add_argument("--samplers", nargs="+", choices=SAMPLERS)
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--one", nargs=4, metavar=("SAMPLER", "PROBLEM", "EPS", "SEED"))
     options = parser.parse_args()
