@@ -47,7 +47,8 @@ class Split:
     def _classify(self) -> tuple[dict[Any, bool], list[Any]]:
         """Of what depends on x, whether it is linear in x; and what then is used otherwise."""
         program = self.program.jaxpr
-        straight, cut = dict.fromkeys(program.invars, True), {}
+        straight: dict[Any, bool] = dict.fromkeys(program.invars, True)
+        cut: dict[Any, None] = {}
         for equation in program.eqns:
             varying = [v for v in equation.invars if not isinstance(v, Literal) and v in straight]
             if not varying:
@@ -56,7 +57,8 @@ class Split:
             straight.update(dict.fromkeys(equation.outvars, is_linear))
             if not is_linear:
                 cut.update((v, None) for v in varying if straight[v])
-        cut.update((v, None) for v in program.outvars if straight.get(v))
+        ends = [v for v in program.outvars if not isinstance(v, Literal)]
+        cut.update((v, None) for v in ends if straight.get(v))
         return straight, list(cut)
 
     def linear(self, x: Vector) -> Float[Array, " between"]:
