@@ -145,6 +145,13 @@ def test_a_start_with_too_many_is_refused():
         limpet.sample(target, draws=2, chains=1, progress=False)
 
 
+@pytest.mark.parametrize(("spheres", "rooms"), [(2, None), (14, None), (17, None), (18, 51)])
+def test_few_spheres_may_all_touch(spheres, rooms):
+    """In crystals of 14 some have more than three contacts: rooms are for where they save time."""
+    bonds = sticky.in_a_row(spheres - 1)
+    assert limpet.sticky_spheres(sticky.zigzag(spheres), bonds, box=99.0).at_once == rooms
+
+
 def test_many_spheres_without_naming_pairs():
     """A chain of 40 in space, of whose 780 pairs any may touch."""
     target = limpet.sticky_spheres(

@@ -111,11 +111,18 @@ def test_forces_are_right():
 
 
 def test_what_does_not_pay_is_left_alone():
-    """Chains take six colours; and what is not linear in the unknowns has nothing to split."""
+    """Chains take six colours; and of what bends each unknown first, h is all of q."""
     chain = np.stack([np.arange(40), np.arange(1, 41)], axis=1)
     plain = find_colouring(lambda x: gaps(x, chain, 3), 120)
     assert split_colouring(lambda x: gaps(x, chain, 3), plain) is plain
-    assert not Split(lambda x: jnp.sin(x) * x, 7).cut or Split(lambda x: jnp.sin(x) * x, 7).cut
+
+    def bent_first(x):
+        return gaps(jnp.sin(x), pairs_of(20), 3)
+
+    assert len(Split(bent_first, 57).cut) == 1
+    plain = find_colouring(bent_first, 57, 9)
+    assert plain.cost == 57
+    assert split_colouring(bent_first, plain) is plain
 
 
 def test_a_function_is_the_second_part_of_the_first():

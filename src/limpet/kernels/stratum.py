@@ -27,17 +27,13 @@ from limpet.kernels.states import State
 from limpet.lanes.primitives import sparse
 from limpet.shapes import Normals, Values, Vector
 from limpet.sparse.normals import SparseNormals
-from limpet.strata import Strata
+from limpet.strata import PACKED_FROM, Strata
 
 # of a surface: a point's numbers, and constraints
 Here = Float[Array, " here"]
 Rooms = Float[Array, " rooms"]
 NormalsHere = Float[Array, "here rooms"] | SparseNormals
 NormalsAbove = Float[Array, "above rooms"] | SparseNormals
-
-# Times as many constraints as may hold at one time, from which on these have rooms: of 15 spheres,
-# 105 pairs with 42 rooms take 1.1 times as long as all of them over tables, with 30 rooms 0.7.
-PACKED_FROM = 3
 
 
 class Masked:

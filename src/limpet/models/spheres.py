@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from limpet import errors
 from limpet.errors import InputError, real_array
-from limpet.strata import Strata
+from limpet.strata import PACKED_FROM, Strata
 
 NAME = "position"  # the variable that draws have
 MOST_PER_SPHERE = 3  # contacts of each but the first: n disks have 3 n - (12 n - 3)^(1/2) at most
@@ -49,10 +49,11 @@ def sticky_spheres(
     pairs : sequence of pairs of int, optional
         Which pairs may stick, if not all. Others may touch, and only not overlap.
     at_once : int, optional
-        How many pairs may stick at one time, at most, those in `bonds` included. Default: three for
-        each sphere but the first, or one for each beside `bonds` if that is more. Disks never have
-        more than three, and spheres in large crystals alone. With 20 spheres or more the time of a
-        step follows this number, as its square or faster. A run warns if so many ever stick.
+        How many pairs may stick at one time, at most, those in `bonds` included. Default: with
+        fewer than 20 spheres or so all; else three for each sphere but the first, or one for each
+        beside `bonds` if that is more. Disks never have more than three, and spheres in large
+        crystals alone. With that many spheres the time of a step follows this number, as its square
+        or faster. A run warns if so many ever stick.
     box : float, optional
         How far from the first sphere others may be, at most.
 
@@ -103,8 +104,9 @@ def sticky_spheres(
     apart = [pair for pair in every if pair not in set(fixed) | set(may)]
     q = _Contacts(tuple(fixed + may), diameter)
     inside = _Inside(tuple(apart), diameter, box) if apart or box is not None else None
-    if at_once is None:
-        at_once = max(MOST_PER_SPHERE * (n - 1), len(fixed) + n)
+    few = max(MOST_PER_SPHERE * (n - 1), len(fixed) + n)
+    if at_once is None and len(fixed) + len(may) >= PACKED_FROM * few:
+        at_once = few
     always = range(len(fixed))
     target = Strata(q, eps, kappa, always=always, at_once=at_once, inside=inside)
     target.start = {NAME: places[1:] - places[0]}
