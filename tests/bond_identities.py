@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import limpet
-from limpet.kernels import bonds
+from limpet.kernels import bonds, stratum
 from limpet.kernels.states import Outcome
 from limpet.kernels.surface import MEASURES
 from limpet.layout import Layout
@@ -149,7 +149,9 @@ def _go(slide, kernel, target, measure, x, holds, chosen, z, level, uniform):
     trial = bonds.Trial(chosen, jnp.concatenate([jnp.zeros(3), z]), level, uniform)
     here = bonds.place_at(target, full, holds)
     began = bonds.Began(jnp.asarray(1.5), jnp.array(SLOPES))
-    there, log_ratio, met = slide(kernel, target, kernel.reach, measure, trial, here, began)
+    rooms = target.rooms if stratum.has_rooms(target) else None
+    below = bonds.surface_of_try(target, measure, trial, here, rooms)
+    there, log_ratio, met = slide(kernel, below, kernel.reach, measure, trial, here, began)
     return there.x[3:], log_ratio, met
 
 

@@ -27,6 +27,7 @@ MODULES = [
     "limpet.kernels.surface",
     "limpet.kernels.random_walk",
     "limpet.kernels.stratum",
+    "limpet.kernels.nearby",
     "limpet.kernels.bonds",
     "limpet.kernels.rungs",
     "limpet.kernels.exchange",
@@ -56,6 +57,7 @@ def build(mutant: Mutant):
         kept = {
             "State": sys.modules["limpet.kernels.base"].State,
             "slide_to_level": sys.modules["limpet.kernels.bonds"].slide_to_level,
+            "surface_of_try": sys.modules["limpet.kernels.bonds"].surface_of_try,
             "follow": sys.modules["limpet.kernels.trajectory"].follow,
             "exchange": sys.modules["limpet.kernels.rungs"].exchange,
             "swap_log_ratio": sys.modules["limpet.kernels.rungs"].swap_log_ratio,

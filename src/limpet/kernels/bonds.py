@@ -16,7 +16,7 @@ gradient where the chain began: were it that of each end, two sizes would be wei
 dimensions as slides have.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,17 +24,20 @@ from jaxtyping import Array, Bool, Float, Int
 
 from limpet.geometry.linalg import factor, half_log_det, lengths, tangent
 from limpet.kernels.moves import choose, judge
+from limpet.kernels.nearby import Nearby
 from limpet.kernels.noise import Noise
 from limpet.kernels.states import Info, Move, Outcome, State
-from limpet.kernels.stratum import RigidStratum, surface_of
+from limpet.kernels.stratum import Masked, RigidStratum, surface_of
 from limpet.kernels.trajectory import slide_once
 from limpet.shapes import Normals, Values, Vector
+from limpet.sparse.normals import SparseNormals
 from limpet.strata import Strata
 
 # Tries among k constraints are so rare that weights seldom sum up to more than this power of k: how
 # often one is tried depends little on what else is within reach then, so that few are refused for
 # that. Of four spheres (k = 3) and six (k = 10), 2 and 3 are better than 1, and than 3 and 5.5.
 RARE = 0.5
+RAREST = 4.0  # of many constraints few are within reach at one time: of 50 spheres in a chain, two
 
 
 class Place(NamedTuple):
@@ -61,6 +64,7 @@ class Trial(NamedTuple):
     z: Vector  # the slide along the level
     level: Float[Array, ""]  # a standard normal
     uniform: Float[Array, ""]  # on (0, 1]
+    is_near: bool = False  # only what is near the constraint moves
 
 
 def place_at(target: Strata, x: Vector, holds: Values) -> Place:
@@ -83,17 +87,20 @@ def change_bond(
     place: Place,
     began: Began,
     active: Bool[Array, ""],
+    rooms: int | None,
+    is_near: bool = False,
 ) -> tuple[Place, Info]:
     """Form or Break, of one constraint or none, accepted or not.
 
     `measure` is the power of det(K)^(-1/2) in the density of rigid constraints, None if they are
-    soft.
+    soft. Only what is near the constraint moves if `is_near`.
     """
-    weights = try_weights(target, reach, place)
-    trial = Trial(pick(weights, _fewest(target), noise.choice), *_numbers(noise.z, place))
-    tried = active & (jnp.sum(trial.chosen) > 0)
+    chosen = pick(try_weights(target, reach, place), _fewest(target), noise.choice)
+    trial = Trial(chosen, *_numbers(noise.z, place), is_near)
+    below = surface_of_try(target, measure, trial, place, rooms)
+    tried = active & (jnp.sum(chosen) > 0) & below.fits
     there, log_ratio, met = slide_to_level(
-        kernel, target, reach, measure, trial, place, began, tried
+        kernel, below, reach, measure, trial, place, began, tried
     )
     outcome, acceptance = judge(noise, log_ratio, met)
     forms = jnp.sum(trial.chosen * place.holds) == 0
@@ -104,9 +111,20 @@ def change_bond(
     return new, Info(move, outcome, jnp.where(tried, acceptance, 1.0))
 
 
+def surface_of_try(
+    target: Strata, measure: float | None, trial: Trial, here: Place, rooms: int | None
+) -> Masked:
+    """The surface on which a constraint is changed: it holds there, beside those that hold here."""
+    rigid, together = measure is not None, jnp.maximum(here.holds, trial.chosen)
+    if trial.is_near:
+        structure = cast(SparseNormals, here.normals).structure
+        return Nearby(target, here.x, together, rigid, structure, trial.chosen)
+    return surface_of(target, together, rigid, len(here.x), rooms)
+
+
 def slide_to_level(
     kernel: Any,
-    target: Strata,
+    below: Masked,
     reach: Any,
     measure: float | None,
     trial: Trial,
@@ -115,10 +133,8 @@ def slide_to_level(
     active: Bool[Array, ""] | bool = True,
 ) -> tuple[Place, Float[Array, ""], Int[Array, ""]]:
     """A slide that changes the level of one constraint: where it ends, log ratio, and obstacle."""
-    rigid, chosen = measure is not None, trial.chosen
+    target, rigid, chosen = below.target, measure is not None, trial.chosen
     forms = jnp.sum(chosen * here.holds) == 0
-    together = jnp.maximum(here.holds, chosen)
-    below = surface_of(target, together, rigid, len(here.x))
     surface = RigidStratum(below, len(below.point(here.x)))
     begin, its_room = _raised(surface, here, began.distance), below.of_constraints(chosen)
 
@@ -195,7 +211,7 @@ def pick(weights: Values, fewest: float, uniform: Float[Array, ""]) -> Values:
 
 def _fewest(target: Strata) -> float:
     """What weights must sum up to for something to be tried for sure."""
-    return len(target.breakable) ** RARE
+    return min(len(target.breakable) ** RARE, RAREST)
 
 
 def _log_try(target: Strata, reach: Any, place: Place, chosen: Values) -> Float[Array, ""]:

@@ -5,6 +5,7 @@ break one of them, once or several times; then it is at a draw.
 """
 
 import dataclasses
+import functools
 from typing import Any, ClassVar, NamedTuple, cast
 
 import jax.numpy as jnp
@@ -19,10 +20,11 @@ from limpet.kernels.lifted import NO_FACTOR, LiftedTarget, length_of
 from limpet.kernels.moves import reach_of, where_any
 from limpet.kernels.noise import Noise
 from limpet.kernels.states import Info, Move, Outcome, State
-from limpet.kernels.stratum import Bouncing, RigidStratum, surface_of
+from limpet.kernels.stratum import Bouncing, RigidStratum, has_rooms, sorts_of_rooms, surface_of
 from limpet.kernels.surface import MEASURES
 from limpet.kernels.trajectory import TrajectoryKernel, make_trajectory
 from limpet.shapes import Vector
+from limpet.sparse.normals import SparseNormals
 from limpet.strata import Strata
 from limpet.target import Target
 
@@ -195,25 +197,45 @@ class StrataSampler(TrajectoryKernel):
         target = _strata(target)
         sizes = self.sizes(target) | tuned
         place = place_at(target, state.x, target.holds(target.labels(state.x)))
-        idle = Info(jnp.asarray(Move.HARD), jnp.asarray(Outcome.ACCEPTED), jnp.asarray(1.0))
-        bonds_turn = state.on
-        arguments = target, sizes, noise, state, place
-        moved = where_any(~bonds_turn, lambda: self._travel(*arguments), (state, idle))
-        return where_any(bonds_turn, lambda: self._change(*arguments), moved)
+        held, made, result = jnp.sum(place.holds), cast(Array, state.factor), (state, _idle())
+        here = target, sizes, noise, state, place
+        is_near = cast(int, self.tries) > 1 and self.measure != "hausdorff"
+        is_near &= has_rooms(target) and isinstance(place.normals, SparseNormals)
+        # what moves everything is tried once: a rigid cluster may have no other way to break
+        changes = state.on & (made[0, 0] == 0) if is_near else state.on
+        for rooms, fits in sorts_of_rooms(target, held):
+            make = functools.partial(self._travel, *here, rooms)
+            result = where_any(~state.on & fits, make, result)
+        for rooms, fits in sorts_of_rooms(target, jnp.minimum(held + 1, target.rooms)):
+            make = functools.partial(self._change, *here, changes & fits, rooms)
+            result = where_any(changes & fits, make, result)
+        if is_near:
+            rest = state.on & ~changes
+            make = functools.partial(self._change, *here, rest, None, is_near)
+            result = where_any(rest, make, result)
+        return result
 
     def _change(
-        self, target: Strata, sizes: dict[str, Any], noise: Noise, state: State, place: Place
+        self,
+        target: Strata,
+        sizes: dict[str, Any],
+        noise: Noise,
+        state: State,
+        place: Place,
+        active: Bool[Array, ""],
+        rooms: int | None,
+        is_near: bool = False,
     ) -> tuple[State, Info]:
         """Labels are changed, or left."""
         measure = None if self.measure is None else MEASURES[self.measure]
         free = noise._replace(z=noise.z * _room(target, len(state.x), len(noise.z)))
         began = Began(state.reach, cast(Array, state.normals)[0])
         changed, info = change_bond(
-            self, target, sizes["reach"], measure, free, place, began, state.on
+            self, target, sizes["reach"], measure, free, place, began, active, rooms, is_near
         )
         if measure is None:
             m, n = len(place.values), len(place.x)
-            changed = flip(target, noise.z[n : n + 2 * m], changed, state.on)
+            changed = flip(target, noise.z[n : n + 2 * m], changed, active)
         new = self._state(target, changed, began)
         tries = cast(int, self.tries)
         if tries > 1:
@@ -222,11 +244,17 @@ class StrataSampler(TrajectoryKernel):
         return new, info
 
     def _travel(
-        self, target: Strata, sizes: dict[str, Any], noise: Noise, state: State, place: Place
+        self,
+        target: Strata,
+        sizes: dict[str, Any],
+        noise: Noise,
+        state: State,
+        place: Place,
+        rooms: int | None,
     ) -> tuple[State, Info]:
         """A trajectory while labels stay."""
         rigid, size = self.measure is not None, len(place.x)
-        surface = surface_of(target, place.holds, rigid, size)
+        surface = surface_of(target, place.holds, rigid, size, rooms)
         bouncing, begin = Bouncing(surface), surface.point(state.x)
         n, m = len(begin), len(surface.holds)
         if rigid:
@@ -257,6 +285,11 @@ class StrataSampler(TrajectoryKernel):
             reach=state.reach,
         )
         return new, info
+
+
+def _idle() -> Info:
+    """Of a step in which nothing is tried yet."""
+    return Info(jnp.asarray(Move.HARD), jnp.asarray(Outcome.ACCEPTED), jnp.asarray(1.0))
 
 
 def _room(target: Strata, n: int, size: int) -> np.ndarray:

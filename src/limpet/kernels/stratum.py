@@ -15,6 +15,7 @@ are of coordinates alone then, without labels.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -35,6 +36,10 @@ Rooms = Float[Array, " rooms"]
 NormalsHere = Float[Array, "here rooms"] | SparseNormals
 NormalsAbove = Float[Array, "above rooms"] | SparseNormals
 
+# Rooms beside those for constraints that always hold, where there are as few as that: chains of
+# spheres that hardly stick have no more contacts. A choice.
+SPARE = 8
+
 
 class Masked:
     """A target of which only some constraints hold; those that do not are walls, where they are."""
@@ -42,6 +47,7 @@ class Masked:
     def __init__(self, target: Strata, labels: Values, rigid: bool):
         self.target, self.labels, self.rigid = target, labels, rigid
         self.holds = labels  # of each constraint of the surface, whether it is one
+        self.fits: Any = True  # whether there are rooms for all
 
     # From the numbers of a target to those of the surface, and back.
 
@@ -98,10 +104,10 @@ class Masked:
 class Packed(Masked):
     """The same, where those that hold have rooms: the surface has no other constraints."""
 
-    def __init__(self, target: Strata, labels: Values, rigid: bool, size: int):
+    def __init__(self, target: Strata, labels: Values, rigid: bool, size: int, rooms: int):
         """For points of so many numbers, labels among them."""
         super().__init__(target, labels, rigid)
-        self.rooms, self.free = target.rooms, np.flatnonzero(target.free(size))
+        self.rooms, self.free = rooms, np.flatnonzero(target.free(size))
         # those that do not hold are all in one room more, which is left out
         self.room = jnp.where(labels > 0, jnp.cumsum(labels).astype(int) - 1, self.rooms)
         self.holds = (jnp.arange(self.rooms) < jnp.sum(labels)) * 1.0
@@ -137,11 +143,38 @@ class Packed(Masked):
         return packed[:, :-1]
 
 
-def surface_of(target: Strata, labels: Values, rigid: bool, size: int) -> Masked:
-    """The surface where these constraints hold, for points of so many numbers."""
-    if len(labels) >= PACKED_FROM * target.rooms:
-        return Packed(target, labels, rigid, size)
-    return Masked(target, labels, rigid)
+def has_rooms(target: Strata) -> bool:
+    """Whether so few constraints hold at one time that these have rooms."""
+    return target.m >= PACKED_FROM * target.rooms
+
+
+def sorts_of_rooms(
+    target: Strata, count: Float[Array, ""]
+) -> list[tuple[int | None, Bool[Array, ""]]]:
+    """How many rooms a surface may have, and of each number whether it is that for `count`.
+
+    It is the smallest that will do, since empty rooms cost as much as others. None: there are
+    none.
+    """
+    if not has_rooms(target):
+        return [(None, jnp.bool_(True))]
+    fewest = len(target.always) + SPARE
+    numbers = [n for n in (fewest, round((fewest * target.rooms) ** 0.5)) if n < target.rooms]
+    found, below = [], -1
+    for number in (*numbers, target.rooms):
+        found.append((number, (below < count) & (count <= number)))
+        below = number
+    return found
+
+
+def surface_of(target: Strata, labels: Values, rigid: bool, size: int, rooms: int | None) -> Masked:
+    """The surface where these constraints hold, with so many rooms, for points of so many numbers.
+
+    Without rooms all of the target's are its constraints.
+    """
+    if rooms is None:
+        return Masked(target, labels, rigid)
+    return Packed(target, labels, rigid, size, rooms)
 
 
 class Bouncing:

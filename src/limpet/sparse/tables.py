@@ -74,14 +74,14 @@ class Structure:
     # Normals times vectors.
 
     @functools.cached_property
-    def _by_constraint(self) -> list[np.ndarray]:
+    def by_constraint(self) -> list[np.ndarray]:
         """Entries of each constraint, by unknown."""
         order = np.lexsort((self.unknowns, self.constraints))
         ends = np.searchsorted(self.constraints[order], np.arange(1, self.m))
         return np.split(order, ends)
 
     @functools.cached_property
-    def _by_unknown(self) -> list[np.ndarray]:
+    def by_unknown(self) -> list[np.ndarray]:
         """Entries of each unknown, by constraint."""
         order = np.lexsort((self.constraints, self.unknowns))
         return np.split(order, np.searchsorted(self.unknowns[order], np.arange(1, self.n)))
@@ -89,13 +89,13 @@ class Structure:
     @functools.cached_property
     def across(self) -> Plan:
         """G^T v, of G and v."""
-        pairs = [(entries, self.unknowns[entries]) for entries in self._by_constraint]
+        pairs = [(entries, self.unknowns[entries]) for entries in self.by_constraint]
         return plan_of(np.arange(self.m), pairs)
 
     @functools.cached_property
     def along(self) -> Plan:
         """G a, of G and a."""
-        pairs = [(entries, self.constraints[entries]) for entries in self._by_unknown]
+        pairs = [(entries, self.constraints[entries]) for entries in self.by_unknown]
         return plan_of(np.arange(self.n), pairs)
 
     @functools.cached_property
@@ -106,7 +106,7 @@ class Structure:
     @functools.cached_property
     def squares(self) -> Plan:
         """The squared length of each normal, of G."""
-        pairs = [(entries, entries) for entries in self._by_constraint]
+        pairs = [(entries, entries) for entries in self.by_constraint]
         return plan_of(np.arange(self.m), pairs, right=0)
 
     # Gram matrices.
@@ -154,7 +154,7 @@ class Structure:
     @functools.cached_property
     def _shared(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """For each entry (i, j) of the factor, entries of constraints i and j of one unknown."""
-        by_constraint = self._by_constraint
+        by_constraint = self.by_constraint
         position = np.full(self.n, NONE)
         pairs, row_before = [], NONE
         for row, column in zip(*self._entries, strict=True):
@@ -383,7 +383,7 @@ class Structure:
         position[self.elimination] = np.arange(self.m)
         first, whole, pairs = self._whole_first, self._whole_columns, []
         for unknown, constraint in zip(self.unknowns, self.constraints, strict=True):
-            entries, j = self._by_unknown[unknown], position[constraint]
+            entries, j = self.by_unknown[unknown], position[constraint]
             rows = position[self.constraints[entries]]
             pairs.append((entries, first[j] + np.searchsorted(whole[j], rows)))
         return plan_of(np.arange(self.size), pairs)
