@@ -70,7 +70,7 @@ def test_exact_shares(eps, most, measure):
 @given(
     spheres=st.integers(4, 7),
     dimension=st.sampled_from([2, 3]),
-    rooms=st.integers(6, 20),
+    rooms=st.integers(7, 20),
     seed=st.integers(0, 2**20),
 )
 def test_rooms_lead_where_all_constraints_do(spheres, dimension, rooms, seed):

@@ -37,7 +37,8 @@ from limpet.strata import Strata
 # often one is tried depends little on what else is within reach then, so that few are refused for
 # that. Of four spheres (k = 3) and six (k = 10), 2 and 3 are better than 1, and than 3 and 5.5.
 RARE = 0.5
-RAREST = 4.0  # of many constraints few are within reach at one time: of 50 spheres in a chain, two
+# Of many, few are within reach at one time: of 50 spheres in a chain, two. A choice.
+RAREST = 4.0
 
 
 class Place(NamedTuple):

@@ -50,10 +50,9 @@ def sticky_spheres(
         Which pairs may stick, if not all. Others may touch, and only not overlap.
     at_once : int, optional
         How many pairs may stick at one time, at most, those in `bonds` included. Default: with
-        fewer than 20 spheres or so all; else three for each sphere but the first, or one for each
+        fewer than 18 spheres or so all; else three for each sphere but the first, or one for each
         beside `bonds` if that is more. Disks never have more than three, and spheres in large
-        crystals alone. With that many spheres the time of a step follows this number, as its square
-        or faster. A run warns if so many ever stick.
+        crystals alone. A run warns if so many ever stick.
     box : float, optional
         How far from the first sphere others may be, at most.
 
