@@ -7,12 +7,13 @@
 Compiling and warm-up are included, each run is in a process of its own, and nothing was compiled
 before. NUTS is run as it comes, with 1,000 steps of warm-up and 1,000 draws of four chains, which
 are vectorised (on one core its fastest); limpet with as many of 32 chains, for 128, its default,
-take longer on some of these than one waits. `ladder` is limpet's sampler for surfaces in parts, and
-runs on the equation as well. Where 1,000 draws would take too long, `--draws` asks for fewer of
-each sampler: warm-up then weighs more. Effective draws are those of the slowest coordinate; ArviZ
-counts at most log10(N) times as many as the N draws, which some runs here reach. Seconds are of the
-processor, so that what else the machine does counts for neither; a run that takes more of them than
-`--seconds` is ended, and has no draws. More data than unknowns are in `bench.inverse`.
+take longer on some of these than one waits; `default` has 128. `ladder` is limpet's sampler for
+surfaces in parts, and runs on the equation as well. Where 1,000 draws would take too long,
+`--draws` asks for fewer of each sampler: warm-up then weighs more. Effective draws are those of the
+slowest coordinate; ArviZ counts at most log10(N) times as many as the N draws, which some runs here
+reach. Seconds are of the processor, so that what else the machine does counts for neither; a run
+that takes more of them than `--seconds` is ended, and has no draws. More data than unknowns are in
+`bench.inverse`.
 
 The posterior of the equation has a part of its own, with another turn (`bench.turns`), that chains
 seldom enter or leave. Effective draws of chains that were all outside count it as if it were not
@@ -54,11 +55,16 @@ PROBLEMS = {
 INVERSE = {"one direction loose": problems.enzyme, "all identified": problems.populations}
 
 
-def by_limpet(target, start, seed, draws, kernel=None):
+def by_limpet(target, start, seed, draws, kernel=None, chains=LIMPET_CHAINS):
     """Draws (chain, draw, coordinate)."""
-    options = {"chains": LIMPET_CHAINS, "seed": seed, "workers": 1, "progress": False}
+    options = {"chains": chains, "seed": seed, "workers": 1, "progress": False}
     found = limpet.sample(target, start, kernel=kernel, draws=draws, **options)
     return found.posterior["x"].values
+
+
+def by_default(target, start, seed, draws):
+    """The same with as many chains as limpet has if nothing is said."""
+    return by_limpet(target, start, seed, draws, chains=128)
 
 
 def by_ladder(target, start, seed, draws):
@@ -81,7 +87,7 @@ def by_nuts(target, start, seed, draws):
     return np.asarray(mcmc.get_samples(group_by_chain=True))
 
 
-SAMPLERS = {"limpet": by_limpet, "ladder": by_ladder, "nuts": by_nuts}
+SAMPLERS = {"limpet": by_limpet, "default": by_default, "ladder": by_ladder, "nuts": by_nuts}
 BESIDE, BESIDE_IN_PARTS = ("limpet", "nuts"), ("limpet", "ladder", "nuts")
 
 
@@ -140,8 +146,8 @@ def measure(names, every_eps, seconds, turns=1, draws=DRAWS, samplers=None):
                 sampler: float(np.median([each["ess_per_second"] for each in several]))
                 for sampler, several in runs.items()
             }
-            ours = max(rate for sampler, rate in rates.items() if sampler != "nuts")
-            ratio = ours / rates["nuts"] if rates.get("nuts") else None
+            ours = [rate for sampler, rate in rates.items() if sampler != "nuts"]
+            ratio = max(ours) / rates["nuts"] if ours and rates.get("nuts") else None
             told = {"problem": name, "eps": eps, "draws": draws, "runs": runs}
             yield told | {"rates": rates, "ratio": ratio}
 
