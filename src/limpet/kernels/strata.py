@@ -76,7 +76,8 @@ class StrataSampler(TrajectoryKernel):
         to it. Default: 0.5 where up to three constraints may break, else 1.
     tries : int, optional
         How many tries to form or break a constraint follow a trajectory. Default: one for every two
-        constraints that may break, 8 at most.
+        constraints that may break, 8 at most. Of a target whose `at_once` is far below the number
+        of its constraints, all but the first move only what is near the constraint.
     bond_acceptance : float, optional
         The share of these tries that is to be accepted, by which warm-up finds the reach: with
         less, they reach farther. Default: 0.815 where up to three constraints may break, else 0.5.
