@@ -279,18 +279,21 @@ def shell(line, problem, store, **environment):
     return ended.stdout, ended.stderr, ended.returncode
 
 
+@pytest.mark.parametrize("unbuffered", ["1", ""])  # if it is, Python writes what is left as it ends
 @pytest.mark.parametrize(
     ("line", "status"),
     [
-        ("LIMPET 2>&1 | head -1", 141),  # as of a program that SIGPIPE ended
+        ("LIMPET 2>&1 | true", 141),  # as of a program that SIGPIPE ended
+        ("LIMPET | true", 141),
         ("LIMPET 2>&-", 0),
         ("LIMPET >&- 2>&-", 0),
         ("LIMPET 2>/dev/full", 0),
+        ("LIMPET >/dev/full", 1),
     ],
 )
-def test_the_command_outlives_its_streams(problem, tmp_path, whole, line, status):
+def test_the_command_outlives_its_streams(problem, tmp_path, whole, line, status, unbuffered):
     store = tmp_path / "run.zarr"
-    output, errors, code = shell(line, problem, store)
+    output, errors, code = shell(line, problem, store, PYTHONUNBUFFERED=unbuffered)
     assert code == status, (output, errors)
     assert "Traceback" not in output + errors
     draws = limpet.open(store)

@@ -4,6 +4,7 @@ Nothing here imports JAX until it has to: that takes seconds, and help and usage
 """
 
 import contextlib
+import errno
 import functools
 import io
 import json
@@ -13,7 +14,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import rich.console
 import typer
@@ -40,18 +41,24 @@ def shell_conventions() -> Iterator[None]:
             warnings.simplefilter("always", LimpetWarning)
             warnings.showwarning = lambda message, *_: say(f"Warning: {message}")
             yield
+            sys.stdout.flush()  # while what is wrong with it can still be told
     except LimpetError as error:
         say(f"Error: {error}")
         raise typer.Exit(1) from None
     except BrokenPipeError:  # nobody reads the results: `limpet summary run.zarr | head -1`
-        with contextlib.suppress(OSError):  # so that what is left to be written fails no more
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(BROKEN_PIPE) from None
+    except OSError as error:
+        if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EIO):
+            raise
+        say(f"Error: the results cannot be written to standard output: {error.strerror}.")
+        raise typer.Exit(1) from None
     except KeyboardInterrupt as stop:
         # at once: threads of a run may go on for a while, and a compiler for a minute
         os._exit(128 + (stop.args[0] if stop.args else signal.SIGINT))
     finally:
         signal.signal(signal.SIGTERM, before)
+        for stream in (sys.stdout, sys.stderr):
+            _leave_nothing(stream)
 
 
 def import_limpet() -> None:
@@ -85,6 +92,15 @@ def _open_streams() -> None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - it stays open
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # not every terminal has Greek letters
+
+
+def _leave_nothing(stream: IO[str]) -> None:
+    """Drop what cannot be written: Python would try again as it ends, and end with status 120."""
+    try:
+        stream.flush()
+    except (OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def say(message: str) -> None:
