@@ -535,7 +535,7 @@ def test_a_signal_when_the_store_was_just_made(problem, tmp_path, monkeypatch):
 
 def test_interrupted_processes_are_resumed(problem, tmp_path):
     path, before = tmp_path / "run.zarr", 0
-    command = ["sample", problem, "-o", path, *LONG, "--thin", "40"]
+    command = ["sample", problem, "-o", path, *LONG, "--thin", "200"]  # ten seconds
     for number in (signal.SIGINT, signal.SIGTERM):
         process = start_process(*command)
         while drawn(path) <= before:
