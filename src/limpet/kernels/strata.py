@@ -55,6 +55,16 @@ NO_TRIES = np.zeros((1, 1))  # made yet
 SLIDES = 4  # of a trajectory: of four spheres, the most effective draws of bonds in a second
 
 
+class Turn(NamedTuple):
+    """What a trajectory or a try begins with."""
+
+    target: Strata
+    sizes: dict[str, Any]
+    noise: Noise
+    state: State
+    place: Place
+
+
 class StrataSampler(TrajectoryKernel):
     """Sample a `limpet.Strata`: what is near which surfaces, and which.
 
@@ -198,36 +208,33 @@ class StrataSampler(TrajectoryKernel):
         target = _strata(target)
         sizes = self.sizes(target) | tuned
         place = place_at(target, state.x, target.holds(target.labels(state.x)))
-        held, made, result = jnp.sum(place.holds), cast(Array, state.factor), (state, _idle())
-        here = target, sizes, noise, state, place
-        is_near = cast(int, self.tries) > 1 and self.measure != "hausdorff"
-        is_near &= has_rooms(target) and isinstance(place.normals, SparseNormals)
+        turn = Turn(target, sizes, noise, state, place)
+        held, result = jnp.sum(place.holds), (state, _idle())
+        is_near = self._tries_near(target, place)
         # what moves everything is tried once: a rigid cluster may have no other way to break
-        changes = state.on & (made[0, 0] == 0) if is_near else state.on
+        changes = state.on & (cast(Array, state.factor)[0, 0] == 0) if is_near else state.on
         for rooms, fits in sorts_of_rooms(target, held):
-            make = functools.partial(self._travel, *here, rooms)
+            make = functools.partial(self._travel, turn, rooms)
             result = where_any(~state.on & fits, make, result)
         for rooms, fits in sorts_of_rooms(target, jnp.minimum(held + 1, target.rooms)):
-            make = functools.partial(self._change, *here, changes & fits, rooms)
+            make = functools.partial(self._change, turn, changes & fits, rooms)
             result = where_any(changes & fits, make, result)
         if is_near:
             rest = state.on & ~changes
-            make = functools.partial(self._change, *here, rest, None, is_near)
+            make = functools.partial(self._change, turn, rest, None, is_near)
             result = where_any(rest, make, result)
         return result
 
+    def _tries_near(self, target: Strata, place: Place) -> bool:
+        """Whether tries but the first move only what is near the constraint."""
+        several, sparse = cast(int, self.tries) > 1, isinstance(place.normals, SparseNormals)
+        return several and sparse and has_rooms(target) and self.measure != "hausdorff"
+
     def _change(
-        self,
-        target: Strata,
-        sizes: dict[str, Any],
-        noise: Noise,
-        state: State,
-        place: Place,
-        active: Bool[Array, ""],
-        rooms: int | None,
-        is_near: bool = False,
+        self, turn: Turn, active: Bool[Array, ""], rooms: int | None, is_near: bool = False
     ) -> tuple[State, Info]:
         """Labels are changed, or left."""
+        target, sizes, noise, state, place = turn
         measure = None if self.measure is None else MEASURES[self.measure]
         free = noise._replace(z=noise.z * _room(target, len(state.x), len(noise.z)))
         began = Began(state.reach, cast(Array, state.normals)[0])
@@ -244,16 +251,9 @@ class StrataSampler(TrajectoryKernel):
             new = new._replace(factor=made, on=made[0, 0] < tries)
         return new, info
 
-    def _travel(
-        self,
-        target: Strata,
-        sizes: dict[str, Any],
-        noise: Noise,
-        state: State,
-        place: Place,
-        rooms: int | None,
-    ) -> tuple[State, Info]:
+    def _travel(self, turn: Turn, rooms: int | None) -> tuple[State, Info]:
         """A trajectory while labels stay."""
+        target, sizes, noise, state, place = turn
         rigid, size = self.measure is not None, len(place.x)
         surface = surface_of(target, place.holds, rigid, size, rooms)
         bouncing, begin = Bouncing(surface), surface.point(state.x)

@@ -159,9 +159,9 @@ def sorts_of_rooms(
     if not has_rooms(target):
         return [(None, jnp.bool_(True))]
     fewest = len(target.always) + SPARE
-    numbers = [n for n in (fewest, round((fewest * target.rooms) ** 0.5)) if n < target.rooms]
+    middle = round((fewest * target.rooms) ** 0.5)
     found, below = [], -1
-    for number in (*numbers, target.rooms):
+    for number in sorted({min(n, target.rooms) for n in (fewest, middle, target.rooms)}):
         found.append((number, (below < count) & (count <= number)))
         below = number
     return found
